@@ -179,14 +179,18 @@ class ToolsListed(Value):
 
 
 class PassStarted(Value):
-    """One sampling pass of the model begins; `booked_usd` counts as spent until the pass is settled."""
+    """One sampling pass of the model begins; `booked_usd` counts as spent until the pass is settled.
+
+    The same step again with a larger amount means that the pass outgrew what was booked for it.
+    """
 
     event: Literal["pass_started"] = "pass_started"
     step: int
     purpose: Purpose
     model: str
     context_tokens: int
-    max_tokens: int
+    output_tokens: int
+    """Output that the booking covers."""
     booked_usd: float
 
 
@@ -228,6 +232,8 @@ class ToolResult(Value):
     is_error: bool
     ms: float | None
     chars: int
+    bytes: int
+    """UTF-8 bytes of the text that the model is shown: what its price is estimated from."""
     usage: tuple[dict[str, Any], ...] = ()
     """The server's own report, for instance name, count and cost_usd, where visible."""
     denied: bool = False

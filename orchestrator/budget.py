@@ -1,0 +1,573 @@
+"""The budget around a hosted loop: a fold over events, the ledger, and the admission of the next call.
+
+Ceilings stand in `Limits` (frozen); this class holds the counters. Money is never counted below what the
+service may bill: a pass is booked at an upper bound when it begins and stays so until usage settles it, and
+a call is let through only while the pass that reads its result and the final request still fit. How soft a
+ceiling is: a pass that has begun is paid for, so `max_usd` holds as far as the bounds do (see billing.py);
+`max_steps` and `max_calls` are exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+from orchestrator.billing import Billing, Teacher
+from orchestrator.errors import LimitExceeded
+from orchestrator.events import (
+    Charge,
+    ChargeLine,
+    Event,
+    LimitName,
+    LimitReached,
+    Limits,
+    PassFinished,
+    PassStarted,
+    Purpose,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from orchestrator.prices import FALLBACK_MODELS, Prices, Rates
+
+USEFUL_OUTPUT: Final = 512
+"""Fewer output tokens than this are not worth a request."""
+OUTPUT_STEP: Final = 256
+"""Output tokens by which a booking grows as a pass goes on; also what may be in flight unseen."""
+FINAL_OUTPUT: Final = 4_000
+"""Output tokens of the final request where money allows."""
+FINAL_PROMPT_BYTES: Final = 2_500
+"""Instructions and a least of evidence in the final request, besides the question."""
+FINAL_EVIDENCE_BYTES: Final = 40_000
+"""Evidence in the final request where money allows."""
+RESULT_BYTES: Final = 100_000
+"""Largest result of a tool without notes that has not shown one yet."""
+REPEATED_CALLS: Final = 3
+EMPTY_SEARCHES: Final = 3
+REPEATED_TEXT: Final = (200, 5)
+"""Characters, and how often they may stand in one answer."""
+CENTS: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Denial:
+    """Why a call is not let through: the limit, the words for the model, and whether the loop ends."""
+
+    limit: LimitExceeded
+    message: str
+    ends: bool
+
+
+@dataclass(frozen=True)
+class FinalRequest:
+    """What the final request may use: tokens out, bytes of evidence in, and its price at most."""
+
+    max_tokens: int
+    evidence_bytes: int
+    usd: float
+
+
+@dataclass
+class _Pass:
+    started: PassStarted
+    max_tokens: int
+    reread: int
+    rates: Rates
+    input_usd: float
+
+
+@dataclass
+class Budget:
+    """The counters of one run against its `Limits`.
+
+    `sources_in` counts the sources in a tool result; `record_spent` is told the spend, bookings included,
+    whenever it changes (the daily cap listens); `learned` is how the service was seen to bill before.
+    """
+
+    limits: Limits
+    prices: Prices
+    model: str
+    run: str = ""
+    fallbacks: bool = False
+    learned: Billing | None = None
+    question_bytes: int = 0
+    unseen_passes: int = 0
+    """Passes that may happen between two looks: one with an engine that repeats requests by itself."""
+    sources_in: Callable[[Any], int] | None = None
+    record_spent: Callable[[float], None] | None = None
+    lines: list[ChargeLine] = field(default_factory=list)
+    step: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    warnings: list[LimitName] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._teacher = Teacher(self.run)
+        self._open: dict[int, _Pass] = {}
+        self._booked: dict[int, float] = {}
+        self._open_calls: dict[str, ToolCall] = {}
+        self._pending_bytes = 0
+        self._shown: dict[str, int] = {}
+        self._signatures: Counter[str] = Counter()
+        self._empty = 0
+        self._denied_in_a_row = 0
+        self._text = ""
+        self._text_checked = 0
+
+    # --- the ledger -------------------------------------------------------------------------------
+
+    @property
+    def charged(self) -> float:
+        """US dollars of all ledger lines."""
+        return sum(line.usd for line in self.lines)
+
+    @property
+    def spent(self) -> float:
+        """US dollars charged, and booked for passes and calls that are not settled yet."""
+        return self.charged + sum(self._booked.values()) + self._calls_usd()
+
+    @property
+    def remaining(self) -> float | None:
+        """US dollars left, None without a cap."""
+        return None if self.limits.max_usd is None else self.limits.max_usd - self.spent
+
+    @property
+    def billing(self) -> Billing:
+        """How the service is taken to bill from here on."""
+        if self.limits.worst_case:
+            return Billing()
+        return self._teacher.billing or self.learned or Billing()
+
+    def see(self, event: Event) -> list[Event]:
+        """Fold one event; returns what follows from it (charges, a result larger than declared).
+
+        Raises LimitExceeded when the run must not go on.
+        """
+        self._teacher.see(event)
+        match event:
+            case PassStarted():
+                self._fold_pass_started(event)
+            case PassFinished():
+                return self._settle(event)
+            case Charge():
+                self._fold_charge(event)
+            case ToolCall():
+                self._open_calls[event.id] = event
+                self._text = ""
+                self._text_checked = 0
+            case ToolResult():
+                return self._fold_result(event)
+            case TextDelta():
+                self._fold_text(event.text)
+        return []
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Take over the spend and the conversation of earlier runs without judging them again."""
+        for event in events:
+            self._teacher.see(event)
+            match event:
+                case PassStarted():
+                    self.step = max(self.step, event.step)
+                    self._booked[event.step] = event.booked_usd
+                case Charge():
+                    self._fold_charge(event)
+                case ToolCall():
+                    self._open_calls[event.id] = event
+                    self._count(event)
+                case ToolResult():
+                    self._open_calls.pop(event.id, None)
+
+    def settle_open(self) -> list[Charge]:
+        """Charges for everything that was cut short, at its upper bound, marked as estimated."""
+        charges: list[Charge] = []
+        for step, usd in list(self._booked.items()):
+            opened = self._open.get(step)
+            line = ChargeLine(
+                item=f"{opened.started.model if opened else self.model} input and output",
+                quantity=1,
+                unit_usd=usd,
+                usd=usd,
+                estimated=True,
+                step=step,
+                purpose=opened.started.purpose if opened else "answer",
+                basis=opened.rates.basis if opened else "booked",
+            )
+            charges.append(Charge(line=line, settles=(step,)))
+        for call in list(self._open_calls.values()):
+            line_or_none = self.prices.tool_line(call, None, self.step)
+            if line_or_none is not None:
+                charges.append(Charge(line=line_or_none))
+        self._open_calls.clear()
+        return charges
+
+    # --- one pass ---------------------------------------------------------------------------------
+
+    def open_pass(self, purpose: Purpose, max_tokens: int, usage: Usage | None = None) -> PassStarted:
+        """Book the pass that begins now.
+
+        `usage` is what the service said at its beginning (input only), None inside a hosted loop, where the
+        context is estimated from what was shown.
+        """
+        step = self.step + 1
+        before = self._open.get(self.step)
+        context = self.next_context()
+        reread = before.started.context_tokens if before else 0
+        model = usage.model if usage else self.model
+        if usage is not None and usage.prompt_tokens:
+            context = usage.prompt_tokens
+            rates = self._rates(context)
+            input_usd = rates.usd(usage.model_copy(update={"output_tokens": 0}))
+        else:
+            rates = self._rates(context)
+            input_usd = self.billing.input_usd(rates, context, reread)
+        output = max_tokens if self.limits.worst_case else min(OUTPUT_STEP, max_tokens)
+        started = PassStarted(
+            step=step,
+            purpose=purpose,
+            model=model,
+            context_tokens=context,
+            output_tokens=output,
+            booked_usd=input_usd + output * rates.output,
+        )
+        self._open[step] = _Pass(started, max_tokens, reread, rates, input_usd)
+        return started
+
+    def grow(self, output_tokens: int) -> PassStarted | None:
+        """Book more for the open pass when its output (an upper estimate so far) outgrew its booking."""
+        opened = self._open.get(self.step)
+        if opened is None or output_tokens + OUTPUT_STEP <= opened.started.output_tokens:
+            return None
+        output = min(output_tokens + 2 * OUTPUT_STEP, opened.max_tokens)
+        if output <= opened.started.output_tokens:
+            return None
+        opened.started = opened.started.model_copy(
+            update={
+                "output_tokens": output,
+                "booked_usd": opened.input_usd + output * opened.rates.output,
+            }
+        )
+        return opened.started
+
+    def next_context(self) -> int:
+        """Upper estimate of the tokens that the next pass of the open conversation reads."""
+        opened = self._open.get(self.step)
+        if opened is None:
+            return self.billing.tokens(self.question_bytes + self._pending_bytes)
+        waiting = sum(self.result_bytes(call) for call in self._open_calls.values())
+        return (
+            opened.started.context_tokens
+            + opened.started.output_tokens
+            + self.billing.tokens(self._pending_bytes + waiting, 1 + len(self._open_calls))
+        )
+
+    def result_bytes(self, call: ToolCall) -> int:
+        """The largest result that this tool declares or has shown, in bytes."""
+        server = self.prices.servers.get(call.server)
+        notes = server.tools.get(call.tool) if server else None
+        declared = notes.max_chars if notes else RESULT_BYTES
+        return max(declared, self._shown.get(f"{call.server}/{call.tool}", 0))
+
+    def max_tokens(self, prompt_bytes: int, *, hosted: bool = True) -> int:
+        """Output tokens that the next request may use; raises LimitExceeded below the useful floor.
+
+        `prompt_bytes` is what the request adds to the conversation. Under `worst_case` the room is shared
+        out over several passes, since each of them counts at its full max_tokens.
+        """
+        ceiling = self.limits.max_output_tokens
+        if self.limits.max_usd is None:
+            return ceiling
+        context = self.next_context() + self.billing.tokens(prompt_bytes)
+        rates = self._rates(context)
+        reserve = self.reserve_usd() if hosted else 0.0
+        room = self.limits.max_usd - self.spent - reserve - self.billing.input_usd(rates, context)
+        fits = int(room / rates.output) if rates.output else ceiling
+        if fits < min(USEFUL_OUTPUT, ceiling):
+            least = self.limits.max_usd - room + USEFUL_OUTPUT * rates.output
+            raise LimitExceeded(
+                "max_usd",
+                least,
+                self.limits.max_usd,
+                f"${self.limits.max_usd:g} cannot pay one pass and the final answer:"
+                f" it takes at least --max-usd {ceil(least * 100) / 100:.2f}",
+            )
+        if hosted and self.limits.worst_case:
+            fits = max(fits // 4, USEFUL_OUTPUT)
+        return min(ceiling, fits)
+
+    # --- the final request ------------------------------------------------------------------------
+
+    def reserve_usd(self) -> float:
+        """What is kept for the final answer: its least price, or the reserved share if that is more."""
+        if self.limits.max_usd is None:
+            return 0.0
+        return max(self._final_usd(USEFUL_OUTPUT, 0), self.limits.reserve * self.limits.max_usd)
+
+    def final_request(self) -> FinalRequest | None:
+        """The final request that what is left can pay; None when not even the smallest fits."""
+        left = self.remaining
+        output = min(FINAL_OUTPUT, self.limits.max_output_tokens)
+        if left is None:
+            return FinalRequest(output, FINAL_EVIDENCE_BYTES, self._final_usd(output, FINAL_EVIDENCE_BYTES))
+        least = self._final_usd(min(USEFUL_OUTPUT, output), 0)
+        if least > left + CENTS:
+            return None
+        rates = self._rates(self._final_context(FINAL_EVIDENCE_BYTES))
+        spare = left - least
+        more_output = min(output - USEFUL_OUTPUT, int(spare / 2 / rates.output)) if rates.output else 0
+        output = USEFUL_OUTPUT + max(more_output, 0)
+        spare = left - self._final_usd(output, 0)
+        per_byte = rates.dearest_input * Billing().tokens_per_byte
+        evidence = min(FINAL_EVIDENCE_BYTES, int(spare / per_byte)) if per_byte else FINAL_EVIDENCE_BYTES
+        while evidence > 0 and self._final_usd(output, evidence) > left:  # rounding, a price tier
+            evidence = evidence * 9 // 10 if evidence > 100 else 0
+        return FinalRequest(output, evidence, self._final_usd(output, evidence))
+
+    def _final_context(self, evidence_bytes: int) -> int:
+        return Billing().tokens(self.question_bytes + FINAL_PROMPT_BYTES + evidence_bytes, 4)
+
+    def _final_usd(self, output: int, evidence_bytes: int) -> float:
+        context = self._final_context(evidence_bytes)
+        rates = self._rates(context)
+        return Billing().input_usd(rates, context) + output * rates.output
+
+    # --- one call ---------------------------------------------------------------------------------
+
+    def admit(self, call: ToolCall) -> Denial | None:
+        """Whether this call may reach its server: None, or why not and whether the loop ends.
+
+        A pure question until it denies: a denial that does not end the loop is remembered, since each
+        further asking is a paid pass.
+        """
+        denial = (
+            self._over_steps() or self._over_money(call) or self._repeated(call) or self._over_calls(call)
+        )
+        if denial is None:
+            self._denied_in_a_row = 0
+            self._count(call)
+        elif not denial.ends:
+            self._denied_in_a_row += 1
+            if self._denied_in_a_row >= 2:
+                denial = Denial(denial.limit, denial.message, ends=True)
+        return denial
+
+    def _count(self, call: ToolCall) -> None:
+        self.calls.update({call.tool, call.server, f"{call.server}/{call.tool}"})
+        self._signatures[_signature(call)] += 1
+
+    def _over_steps(self) -> Denial | None:
+        limit = self.limits.max_steps
+        if limit is None or self.step + 1 < limit:
+            return None
+        return _denial(
+            "max_steps",
+            self.step + 1,
+            limit,
+            f"{self.step} of {limit} steps are used and the last one is kept for the answer",
+            "--max-steps",
+            ends=True,
+        )
+
+    def _over_money(self, call: ToolCall) -> Denial | None:
+        cap = self.limits.max_usd
+        if cap is None:
+            return None
+        quantity, unit, _ = self.prices.tool_usd(call.server, call.tool, call.arguments)
+        needed = self.spent + self._next_pass_usd(call) + self.reserve_usd()
+        if call.id not in self._open_calls:
+            needed += quantity * unit
+        if needed <= cap + CENTS:
+            return None
+        return _denial(
+            "max_usd",
+            needed,
+            cap,
+            f"${self.spent:.4f} of ${cap:g} is spent and reading one more result could cost"
+            f" ${self._next_pass_usd(call):.4f} (would need ${needed:.2f})",
+            "--max-usd",
+            ends=True,
+        )
+
+    def _next_pass_usd(self, call: ToolCall) -> float:
+        """The pass that reads this call's result, and the passes that may happen unseen."""
+        opened = self._open.get(self.step)
+        context = self.next_context()
+        if call.id not in self._open_calls:
+            context += self.billing.tokens(self.result_bytes(call))
+        rates = self._rates(context)
+        reread = opened.started.context_tokens if opened else 0
+        output = opened.max_tokens if opened and self.limits.worst_case else OUTPUT_STEP
+        once = self.billing.input_usd(rates, context, reread) + output * rates.output
+        return once * (1 + self.unseen_passes)
+
+    def _repeated(self, call: ToolCall) -> Denial | None:
+        times = self._signatures[_signature(call)] + 1
+        if times < REPEATED_CALLS:
+            return None
+        return _denial(
+            "repeated_calls",
+            times,
+            REPEATED_CALLS - 1,
+            f"{call.tool} was already called {times - 1} times with the same arguments",
+            None,
+            ends=True,
+        )
+
+    def _over_calls(self, call: ToolCall) -> Denial | None:
+        for name in (f"{call.server}/{call.tool}", call.tool, call.server):
+            cap = self.limits.max_calls.get(name)
+            if cap is not None and self.calls[name] >= cap:
+                return _denial(
+                    "max_calls",
+                    self.calls[name] + 1,
+                    cap,
+                    f"{name} may be called {cap} times and was called {self.calls[name]} times",
+                    f"--max-calls {name}=N",
+                    ends=False,
+                )
+        return None
+
+    # --- folds ------------------------------------------------------------------------------------
+
+    def _fold_pass_started(self, event: PassStarted) -> None:
+        if event.step > self.step:
+            self.step = event.step
+            self._pending_bytes = 0
+        self._booked[event.step] = event.booked_usd
+        self._tell()
+        cap = self.limits.max_usd
+        reserve = self.reserve_usd() if event.purpose in ("answer", "correction") else 0.0
+        if cap is not None and self.spent + reserve > cap + CENTS:
+            raise LimitExceeded(
+                "max_usd",
+                self.spent + reserve,
+                cap,
+                f"${self.spent:.4f} of ${cap:g} is spent and the rest is kept for the answer;"
+                " raise it with --max-usd",
+            )
+
+    def _settle(self, event: PassFinished) -> list[Event]:
+        """Charge lines for the usage of these passes; without usage they stay at what was booked."""
+        if not event.exact:
+            return [charge for charge in self.settle_open() if set(charge.settles) <= set(event.steps)]
+        whole = len(event.usage) == len(event.steps)
+        largest = max(
+            (self._open[s].started.context_tokens for s in event.steps if s in self._open), default=0
+        )
+        lines: list[ChargeLine] = []
+        for at, usage in enumerate(event.usage):
+            step = event.steps[at] if whole else event.steps[-1]
+            summed = None if len(event.usage) > 1 or len(event.steps) == 1 else largest
+            lines += self.prices.model_lines(usage, step, event.purpose, prompt_tokens=summed)
+        if self.billing.taught_by:
+            lines = [
+                line.model_copy(update={"basis": f"{line.basis}; rates seen in {self.billing.taught_by}"})
+                for line in lines
+            ]
+        last = len(lines) - 1
+        return [Charge(line=line, settles=event.steps if at == last else ()) for at, line in enumerate(lines)]
+
+    def _fold_charge(self, event: Charge) -> None:
+        self.lines.append(event.line)
+        for step in event.settles:
+            self._booked.pop(step, None)
+        self._tell()
+
+    def _fold_result(self, event: ToolResult) -> list[Event]:
+        call = self._open_calls.pop(event.id, None)
+        self._pending_bytes += event.bytes
+        if call is None:
+            return []
+        follows: list[Event] = []
+        line = self.prices.tool_line(call, event, self.step)
+        if line is not None:
+            follows.append(Charge(line=line))
+        if not event.denied:
+            follows += self._oversized(call, event)
+            self._judge_emptiness(event)
+        return follows
+
+    def _oversized(self, call: ToolCall, event: ToolResult) -> list[Event]:
+        largest = self.result_bytes(call)
+        name = f"{call.server}/{call.tool}"
+        self._shown[name] = max(self._shown.get(name, 0), event.bytes)
+        if event.bytes <= largest:
+            return []
+        return [
+            LimitReached(
+                limit="result_size",
+                value=event.bytes,
+                ceiling=largest,
+                action=f"{name} returned more than the {largest} bytes it was taken to return at most;"
+                " the larger size counts from here on",
+            )
+        ]
+
+    def _judge_emptiness(self, event: ToolResult) -> None:
+        found = self.sources_in(event.content) if self.sources_in and not event.is_error else 0
+        self._empty = 0 if found else self._empty + 1
+        if self._empty >= EMPTY_SEARCHES:
+            raise LimitExceeded(
+                "empty_searches",
+                self._empty,
+                EMPTY_SEARCHES,
+                f"{self._empty} searches in a row found nothing or failed; ask in other words, or see doctor",
+            )
+
+    def _fold_text(self, text: str) -> None:
+        self._text += text
+        length, times = REPEATED_TEXT
+        if len(self._text) - self._text_checked < length:
+            return
+        self._text_checked = len(self._text)
+        if self._text.count(self._text[-length:]) >= times:
+            raise LimitExceeded(
+                "repeated_text", times, times - 1, f"the answer repeats the same {length} characters"
+            )
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _rates(self, context: int) -> Rates:
+        seen = self.billing.taught_by is not None
+        models: Sequence[str] = (self.model,)
+        if self.fallbacks and not seen:
+            models = (self.model, *FALLBACK_MODELS)
+        return self.prices.dearest(models, context)
+
+    def _calls_usd(self) -> float:
+        total = 0.0
+        for call in self._open_calls.values():
+            quantity, unit, _ = self.prices.tool_usd(call.server, call.tool, call.arguments)
+            total += quantity * unit
+        return total
+
+    def _tell(self) -> None:
+        if self.record_spent is not None:
+            self.record_spent(self.spent)
+
+
+def _signature(call: ToolCall) -> str:
+    """The same call whatever the order of its arguments and of the items in its lists."""
+    return json.dumps(
+        [call.server, call.tool, _canonical(call.arguments)], sort_keys=True, ensure_ascii=False
+    )
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((_canonical(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    return " ".join(value.split()).casefold() if isinstance(value, str) else value
+
+
+def _denial(
+    limit: LimitName, value: float, ceiling: float, what: str, option: str | None, *, ends: bool
+) -> Denial:
+    """One wording for both readers: the model learns what to do, the user which option raises it."""
+    advice = "Answer now with what you have found." if ends else "Use another tool, or answer now."
+    remedy = f"; raise it with {option}" if option else ""
+    return Denial(LimitExceeded(limit, value, ceiling, what + remedy), f"Not allowed: {what}. {advice}", ends)
