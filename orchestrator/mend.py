@@ -1,0 +1,198 @@
+"""Makes what a foreign MCP server sends valid, one tool or block at a time, before the SDK judges the whole.
+
+`mcp`'s client refuses a whole tool list for one bad tool and a whole result for one bad block. Each
+function takes the raw JSON of one message, leaves what is right as it came, repairs or drops what is
+not, and tells `notice` what it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+Json = dict[str, Any]
+Notice = Callable[[str], None]
+
+LONGEST_NAME: Final = 45
+"""The model API allows 64 characters, and hosts write `mcp__orchestrator__` before a tool's own name."""
+
+_BAD_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_SURROGATES: Final = re.compile(
+    r"(?<!\\)(\\+)u(?:([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_OPEN_ESCAPE: Final = re.compile(r"(?<!\\)\\+(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?$")
+
+
+def text(json_text: str) -> str:
+    """JSON source text with unpaired surrogate escapes replaced, which JSON readers refuse; pairs stay."""
+
+    def whole(match: re.Match[str]) -> str:
+        backslashes, pair = match[1] or "", match[3]
+        if len(backslashes) % 2 == 0 or pair:  # an escaped backslash before a "u", or a real character
+            return match[0]
+        return backslashes + "ufffd"
+
+    return _SURROGATES.sub(whole, json_text) if "\\u" in json_text else json_text
+
+
+def open_escape(json_text: str) -> int:
+    """Where an escape begins that the next chunk of the same text may complete; its length if none."""
+    near_end = max(0, len(json_text) - 64)
+    match = _OPEN_ESCAPE.search(json_text, near_end)
+    return match.start() if match else len(json_text)
+
+
+def safe_names(names: Iterable[str]) -> dict[str, str]:
+    """For each tool name one that every model API takes, unique and the same in every process."""
+    safe: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        fitting = _BAD_IN_NAME.sub("_", name)
+        if len(fitting) > LONGEST_NAME or fitting in taken:
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            fitting = f"{fitting[: LONGEST_NAME - 9]}_{digest}"
+        taken.add(fitting)
+        safe[name] = fitting
+    return safe
+
+
+def tool_list(raw: Json, notice: Notice) -> Json:
+    """A tools/list result in which every tool is valid; those without a usable name are dropped."""
+    tools = raw.get("tools")
+    kept = [fixed for tool in tools if (fixed := tool_entry(tool, notice))] if isinstance(tools, list) else []
+    if not isinstance(tools, list):
+        notice("its tool list is not a list and counts as empty")
+    mended = raw | {"tools": kept}
+    if not isinstance(raw.get("nextCursor", ""), str):
+        del mended["nextCursor"]
+    return mended
+
+
+def tool_entry(tool: Any, notice: Notice) -> Json | None:
+    """One valid tool, or None when it has no name to call it by."""
+    if not isinstance(tool, dict) or not isinstance(name := tool.get("name"), str) or not name:
+        notice("a tool without a name was dropped")
+        return None
+    mended = {key: value for key, value in tool.items() if value is not None}
+    schema = _object_schema(mended.get("inputSchema"))
+    if schema != mended.get("inputSchema"):
+        notice(f"the input schema of tool {name!r} was repaired: hosts want one object at its top")
+    mended["inputSchema"] = schema
+    output = mended.get("outputSchema")
+    if output is not None and (mended_output := _output_schema(output)) != output:
+        notice(f"the output schema of tool {name!r} was {'repaired' if mended_output else 'dropped'}")
+        mended.pop("outputSchema")
+        mended |= {"outputSchema": mended_output} if mended_output else {}
+    for key, kind in (("title", str), ("description", str), ("_meta", dict), ("icons", list)):
+        if not isinstance(mended.get(key, kind()), kind):
+            notice(f"{key} of tool {name!r} was dropped: it is not a {kind.__name__}")
+            del mended[key]
+    if "annotations" in mended:
+        mended["annotations"] = _annotations(mended["annotations"])
+    mended.pop("execution", None)  # 2025-11-25's task mode, which nothing here offers
+    return mended
+
+
+def _annotations(given: Any) -> Json:
+    given = given if isinstance(given, dict) else {}
+    title = {"title": given["title"]} if isinstance(given.get("title"), str) else {}
+    return title | {key: given[key] for key in _HINTS if isinstance(given.get(key), bool)}
+
+
+def _object_schema(schema: Any) -> Json:
+    """The schema with one object at its top: model APIs refuse `anyOf` there, and a missing type."""
+    if not isinstance(schema, dict) or not _is_schema(schema):
+        return {"type": "object"}
+    flat = dict(schema)
+    for combinator in ("allOf", "anyOf", "oneOf"):
+        branches = [_resolved(branch, schema) for branch in flat.pop(combinator, ())]
+        properties: Json = {}
+        for branch in branches:
+            properties |= branch.get("properties", {})
+        required = [set(branch.get("required", ())) for branch in branches]
+        if properties:
+            flat["properties"] = properties | flat.get("properties", {})
+        if required:
+            shared = set.union(*required) if combinator == "allOf" else set.intersection(*required)
+            flat["required"] = sorted(shared | set(flat.get("required", ())))
+    if "$ref" in flat:
+        flat = _resolved(flat, schema) | {k: v for k, v in flat.items() if k != "$ref"}
+    return flat | {"type": "object"}
+
+
+def _resolved(branch: Any, root: Json) -> Json:
+    branch = branch if isinstance(branch, dict) else {}
+    path = str(branch.get("$ref", "")).removeprefix("#/").split("/")
+    target: Any = root
+    for step in path if "$ref" in branch else ():
+        target = target.get(step, {}) if isinstance(target, dict) else {}
+    return target if "$ref" in branch and isinstance(target, dict) else branch
+
+
+def _output_schema(schema: Any) -> Json | None:
+    """An output schema must be an object's; one without a type is taken to mean that."""
+    if not isinstance(schema, dict) or not _is_schema(schema) or schema.get("type", "object") != "object":
+        return None
+    return schema | {"type": "object"}
+
+
+def _is_schema(schema: Json) -> bool:
+    from jsonschema import SchemaError  # type: ignore[import-untyped]
+    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+
+    try:
+        validator_for(schema).check_schema(schema)
+    except SchemaError:
+        return False
+    properties = schema.get("properties", {})
+    return all(isinstance(value, dict | bool) for value in properties.values())
+
+
+def call_result(raw: Json, notice: Notice) -> Json:
+    """A tools/call result in which every content block is valid; foreign ones become JSON text."""
+    content = raw.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    blocks = content if isinstance(content, list) else []
+    if not all(map(_is_block, blocks)):
+        notice("a content block of an unknown or broken type was passed on as JSON text")
+        blocks = [block if _is_block(block) else _as_text(block) for block in blocks]
+    mended = raw if blocks is raw.get("content") else raw | {"content": blocks}
+    if "structuredContent" in raw and not isinstance(raw["structuredContent"], dict):
+        mended = dict(mended)
+        value = mended.pop("structuredContent")
+        if value is not None:
+            notice("structured content that is not an object was passed on as JSON text")
+            mended["content"] = [*blocks, *([] if blocks else [_as_text(value)])]
+    if not isinstance(raw.get("isError", False), bool):
+        mended = mended | {"isError": bool(raw["isError"])}
+    if not isinstance(raw.get("_meta", {}), dict):
+        mended = {key: value for key, value in mended.items() if key != "_meta"}
+    return mended
+
+
+def _is_block(block: Any) -> bool:
+    match block:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image" | "audio", "data": str(), "mimeType": str()}:
+            return True
+        case {"type": "resource_link", "uri": str(), "name": str()}:
+            return True
+        case {"type": "resource", "resource": {"uri": str(), "text": str()} | {"uri": str(), "blob": str()}}:
+            return True
+    return False
+
+
+def _as_text(value: Any) -> Json:
+    return {"type": "text", "text": json.dumps(value, ensure_ascii=False)}
+
+
+def digest(tool: Json) -> str:
+    """A hash over everything of a tool that a model is told: name, description, schemas."""
+    told = {key: tool.get(key) for key in ("name", "description", "inputSchema", "outputSchema")}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
