@@ -51,7 +51,9 @@ REPEATED_CALLS: Final = 3
 EMPTY_SEARCHES: Final = 3
 REPEATED_TEXT: Final = (200, 5)
 """Characters, and how often they may stand in one answer."""
-CENTS: Final = 1e-9
+ROUNDING: Final = 1e-9
+"""US dollars that sums of floats may be off by."""
+REMEDY: Final = "; raise it with "
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,7 @@ class Budget:
         return self._teacher.billing or self.learned or Billing()
 
     def see(self, event: Event) -> list[Event]:
-        """Fold one event; returns what follows from it (charges, a result larger than declared).
-
-        Raises LimitExceeded when the run must not go on.
-        """
+        """Fold one event; returns what follows from it: charges, a result larger than declared."""
         self._teacher.see(event)
         match event:
             case PassStarted():
@@ -162,8 +161,24 @@ class Budget:
             case ToolResult():
                 return self._fold_result(event)
             case TextDelta():
-                self._fold_text(event.text)
+                self._text += event.text
         return []
+
+    def judge(self, event: Event) -> None:
+        """Raises LimitExceeded when the run must not go on after this event, which was folded before."""
+        match event:
+            case PassStarted():
+                self._judge_money(event)
+            case ToolResult() if not event.denied and self._empty >= EMPTY_SEARCHES:
+                raise LimitExceeded(
+                    "empty_searches",
+                    self._empty,
+                    EMPTY_SEARCHES,
+                    f"{self._empty} searches in a row found nothing or failed; ask in other words,"
+                    " or see doctor",
+                )
+            case TextDelta():
+                self._judge_repetition()
 
     def replay(self, events: Iterable[Event]) -> None:
         """Take over the spend and the conversation of earlier runs without judging them again."""
@@ -219,7 +234,7 @@ class Budget:
         model = usage.model if usage else self.model
         if usage is not None and usage.prompt_tokens:
             context = usage.prompt_tokens
-            rates = self._rates(context)
+            rates = self._rates(context, model)
             input_usd = rates.usd(usage.model_copy(update={"output_tokens": 0}))
         else:
             rates = self._rates(context)
@@ -313,7 +328,7 @@ class Budget:
         if left is None:
             return FinalRequest(output, FINAL_EVIDENCE_BYTES, self._final_usd(output, FINAL_EVIDENCE_BYTES))
         least = self._final_usd(min(USEFUL_OUTPUT, output), 0)
-        if least > left + CENTS:
+        if least > left + ROUNDING:
             return None
         rates = self._rates(self._final_context(FINAL_EVIDENCE_BYTES))
         spare = left - least
@@ -362,13 +377,9 @@ class Budget:
         limit = self.limits.max_steps
         if limit is None or self.step + 1 < limit:
             return None
+        what = f"{self.step} of {limit} steps are used and the last one is kept for the answer"
         return _denial(
-            "max_steps",
-            self.step + 1,
-            limit,
-            f"{self.step} of {limit} steps are used and the last one is kept for the answer",
-            "--max-steps",
-            ends=True,
+            LimitExceeded("max_steps", self.step + 1, limit, f"{what}{REMEDY}--max-steps"), ends=True
         )
 
     def _over_money(self, call: ToolCall) -> Denial | None:
@@ -379,17 +390,13 @@ class Budget:
         needed = self.spent + self._next_pass_usd(call) + self.reserve_usd()
         if call.id not in self._open_calls:
             needed += quantity * unit
-        if needed <= cap + CENTS:
+        if needed <= cap + ROUNDING:
             return None
-        return _denial(
-            "max_usd",
-            needed,
-            cap,
+        what = (
             f"${self.spent:.4f} of ${cap:g} is spent and reading one more result could cost"
-            f" ${self._next_pass_usd(call):.4f} (would need ${needed:.2f})",
-            "--max-usd",
-            ends=True,
+            f" ${self._next_pass_usd(call):.4f} (would need ${needed:.2f})"
         )
+        return _denial(LimitExceeded("max_usd", needed, cap, f"{what}{REMEDY}--max-usd"), ends=True)
 
     def _next_pass_usd(self, call: ToolCall) -> float:
         """The pass that reads this call's result, and the passes that may happen unseen."""
@@ -407,27 +414,17 @@ class Budget:
         times = self._signatures[_signature(call)] + 1
         if times < REPEATED_CALLS:
             return None
-        return _denial(
-            "repeated_calls",
-            times,
-            REPEATED_CALLS - 1,
-            f"{call.tool} was already called {times - 1} times with the same arguments",
-            None,
-            ends=True,
-        )
+        what = f"{call.tool} was already called {times - 1} times with the same arguments"
+        return _denial(LimitExceeded("repeated_calls", times, REPEATED_CALLS - 1, what), ends=True)
 
     def _over_calls(self, call: ToolCall) -> Denial | None:
         for name in (f"{call.server}/{call.tool}", call.tool, call.server):
             cap = self.limits.max_calls.get(name)
             if cap is not None and self.calls[name] >= cap:
-                return _denial(
-                    "max_calls",
-                    self.calls[name] + 1,
-                    cap,
-                    f"{name} may be called {cap} times and was called {self.calls[name]} times",
-                    f"--max-calls {name}=N",
-                    ends=False,
-                )
+                used = self.calls[name]
+                what = f"{name} may be called {cap} times and was called {used} times"
+                limit = LimitExceeded("max_calls", used + 1, cap, f"{what}{REMEDY}--max-calls {name}=N")
+                return _denial(limit, ends=False)
         return None
 
     # --- folds ------------------------------------------------------------------------------------
@@ -438,15 +435,17 @@ class Budget:
             self._pending_bytes = 0
         self._booked[event.step] = event.booked_usd
         self._tell()
+
+    def _judge_money(self, event: PassStarted) -> None:
         cap = self.limits.max_usd
         reserve = self.reserve_usd() if event.purpose in ("answer", "correction") else 0.0
-        if cap is not None and self.spent + reserve > cap + CENTS:
+        if cap is not None and self.spent + reserve > cap + ROUNDING:
             raise LimitExceeded(
                 "max_usd",
                 self.spent + reserve,
                 cap,
-                f"${self.spent:.4f} of ${cap:g} is spent and the rest is kept for the answer;"
-                " raise it with --max-usd",
+                f"${self.spent:.4f} of ${cap:g} is spent and the rest is kept for the answer"
+                f"{REMEDY}--max-usd",
             )
 
     def _settle(self, event: PassFinished) -> list[Event]:
@@ -487,7 +486,8 @@ class Budget:
             follows.append(Charge(line=line))
         if not event.denied:
             follows += self._oversized(call, event)
-            self._judge_emptiness(event)
+            found = self.sources_in(event.content) if self.sources_in and not event.is_error else 0
+            self._empty = 0 if found else self._empty + 1
         return follows
 
     def _oversized(self, call: ToolCall, event: ToolResult) -> list[Event]:
@@ -506,19 +506,7 @@ class Budget:
             )
         ]
 
-    def _judge_emptiness(self, event: ToolResult) -> None:
-        found = self.sources_in(event.content) if self.sources_in and not event.is_error else 0
-        self._empty = 0 if found else self._empty + 1
-        if self._empty >= EMPTY_SEARCHES:
-            raise LimitExceeded(
-                "empty_searches",
-                self._empty,
-                EMPTY_SEARCHES,
-                f"{self._empty} searches in a row found nothing or failed; ask in other words, or see doctor",
-            )
-
-    def _fold_text(self, text: str) -> None:
-        self._text += text
+    def _judge_repetition(self) -> None:
         length, times = REPEATED_TEXT
         if len(self._text) - self._text_checked < length:
             return
@@ -530,11 +518,11 @@ class Budget:
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _rates(self, context: int) -> Rates:
-        seen = self.billing.taught_by is not None
-        models: Sequence[str] = (self.model,)
-        if self.fallbacks and not seen:
-            models = (self.model, *FALLBACK_MODELS)
+    def _rates(self, context: int, model: str | None = None) -> Rates:
+        """Rates at this prompt size: the dearest of the models that may serve, until one was seen to."""
+        models: Sequence[str] = (model or self.model,)
+        if self.fallbacks and self.billing.taught_by is None:
+            models = (*models, *FALLBACK_MODELS)
         return self.prices.dearest(models, context)
 
     def _calls_usd(self) -> float:
@@ -564,10 +552,8 @@ def _canonical(value: Any) -> Any:
     return " ".join(value.split()).casefold() if isinstance(value, str) else value
 
 
-def _denial(
-    limit: LimitName, value: float, ceiling: float, what: str, option: str | None, *, ends: bool
-) -> Denial:
-    """One wording for both readers: the model learns what to do, the user which option raises it."""
+def _denial(limit: LimitExceeded, *, ends: bool) -> Denial:
+    """One wording for both readers: the user reads which option raises the limit, the model what to do."""
+    what = str(limit).partition(REMEDY)[0]
     advice = "Answer now with what you have found." if ends else "Use another tool, or answer now."
-    remedy = f"; raise it with {option}" if option else ""
-    return Denial(LimitExceeded(limit, value, ceiling, what + remedy), f"Not allowed: {what}. {advice}", ends)
+    return Denial(limit, f"Not allowed: {what}. {advice}", ends)
