@@ -1,4 +1,4 @@
-"""One batched request to a small model about what words could not settle: its prompt, its answer read strictly.
+"""One batched request to a small model about what words could not settle: its prompt, and how it is read.
 
 Nothing is called here. The verdicts are for sentences that the deterministic check left `unsupported` or
 `unknown`; whether a source exists is never the model's business, so `dangling` cannot be asked about.
