@@ -1,4 +1,4 @@
-"""The stand-in of Exa's search server, shaped differently in everything: the proof that providers can be swapped.
+"""The stand-in of Exa's search server, shaped differently in everything.
 
 Other tool names and arguments, results as plain text with links and no structured content, no reported price,
 a bad key told only when a tool is called, answers as event streams.
@@ -34,7 +34,7 @@ from orchestrator.offline.endpoint import Access, access_of, is_bad_key
 from orchestrator.offline.search_faults import ENVELOPES, FINDINGS, GIANT_CHARS, SURROGATE
 from orchestrator.offline.search_state import Call, SearchState
 
-SERVER: Final = "exa-search"
+SERVER: Final = "exa"
 
 _USD_PER_SEARCH: Final = 0.007
 _USD_PER_EXTRA_RESULT: Final = 0.001
@@ -80,7 +80,7 @@ TOOLS: Final = [
 def alternative_app(corpus: Corpus, state: SearchState) -> Starlette:
     """The stand-in as an ASGI application with `/mcp`; served, configured and billed like `search_app`.
 
-    The key may stand in `Authorization: Bearer`, `x-api-key` or `?exaApiKey=`; `?tools=a,b` chooses the tools.
+    The key may stand in `Authorization: Bearer`, `x-api-key` or `?exaApiKey=`; `?tools=a,b` picks the tools.
     """
     server: Server[Any] = Server(
         "exa-search-server",

@@ -218,8 +218,9 @@ _SILENT: Final = frozenset({"script", "style", "template", "noscript", "svg", "h
 _BLOCKS: Final = frozenset(
     re.findall(
         r"\w+",
-        """address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure
-        footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody td th tr ul""",
+        """address article aside blockquote body br caption dd details div dl dt fieldset figcaption
+        figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody td th tr
+        ul""",
     )
 )
 
