@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, get_args
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -17,6 +17,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, Validation
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    CliPositionalArg,
     DotEnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
@@ -85,13 +86,17 @@ class Shown:
         self.metavar = metavar
 
 
+class NoFlag:
+    """Marks an option that is set in the environment or a file, never on the command line."""
+
+
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Usd = Annotated[_Dollars | None, BeforeValidator(_none), Shown("USD")]
 Seconds = Annotated[_Dollars | None, BeforeValidator(_none), Shown("SECONDS")]
 Count = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_none), Shown("N")]
 Positive = Annotated[int, Field(gt=0), Shown("N")]
 PositiveOrNone = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(_none), Shown("N")]
-Address = Annotated[str, BeforeValidator(_address)]
+Address = Annotated[str, BeforeValidator(_address), NoFlag]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_list), Shown("NAME")]
 Prices = Annotated[dict[str, _Dollars], NoDecode, BeforeValidator(_table), Shown("NAME=USD")]
 Calls = Annotated[
@@ -100,7 +105,9 @@ Calls = Annotated[
     BeforeValidator(_over_defaults),
     Shown("NAME=N"),
 ]
-Key = Annotated[SecretStr | None, BeforeValidator(_key)]
+Key = Annotated[SecretStr | None, BeforeValidator(_key), NoFlag]
+POSITIONAL: Final = get_args(CliPositionalArg[str])[1]
+"""How pydantic-settings marks a positional argument."""
 
 
 class Settings(BaseSettings):
@@ -113,6 +120,7 @@ class Settings(BaseSettings):
         dotenv_filtering="only_existing",
         cli_implicit_flags="toggle",
         cli_kebab_case=True,
+        cli_parse_none_str="\0",  # no argument is read as None: `none` is ours, and a question may be "null"
         extra="forbid",
         populate_by_name=True,
         use_attribute_docstrings=True,
@@ -198,7 +206,7 @@ class _Toml(PydanticBaseSettingsSource):
             if name not in known:
                 raise ConfigurationError(f"{self._file}: there is no setting {name!r}.")
             if not self._trusted and name in _ONLY_SAFE:
-                raise _refuse(self._file, name, _variable(name))
+                raise _refuse(self._file, name, variable(name))
         fields = self.settings_cls.model_fields
         return {_alias(fields[name], name): value for name, value in data.items() if name in fields}
 
@@ -224,22 +232,22 @@ def _alias(field: FieldInfo, name: str) -> str:
     return str(alias.choices[0]) if isinstance(alias, AliasChoices) else name
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """The environment variable of an option."""
     return name.upper() if name.startswith(("anthropic_", "parallel_")) else f"ORCHESTRATOR_{name.upper()}"
 
 
 def _first_problem(cls: type[Settings], error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     name = str(first["loc"][0]).lower() if first["loc"] else cls.__name__
-    what = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    where = _origin(cls, name)
-    return f"{where}: {what}."
-
-
-def _origin(cls: type[Settings], name: str) -> str:
-    """Where a wrong value stands, as far as it can be told."""
-    variable = _variable(name)
-    return f"--{name.replace('_', '-')} ({variable}, or {name} in {CONFIG_FILE})"
+    field = cls.model_fields.get(name)
+    if field is None:
+        return f"There is no option {name}."
+    if POSITIONAL in field.metadata:
+        return f"{name.upper()} is missing or empty: {field.description}"
+    what = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    flag = "" if NoFlag in field.metadata else f"--{name.replace('_', '-')}, "
+    return f"{flag}{variable(name)} or {name} in {CONFIG_FILE}: the value {what}."
 
 
 def _current_directory() -> Path | None:

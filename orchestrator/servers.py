@@ -61,17 +61,6 @@ class Server(Value):
     """Empty for a server without notes: all tools it marks read-only, at prices the user gives."""
     description: str = ""
 
-    def wire_headers(self) -> dict[str, str]:
-        """All headers in clear, the bearer token among them: for the connection, never for a record."""
-        headers = {name: value.get_secret_value() for name, value in self.headers.items()}
-        if self.authorization_token is not None:
-            headers["Authorization"] = f"Bearer {self.authorization_token.get_secret_value()}"
-        return headers
-
-    def wire_env(self) -> dict[str, str]:
-        """The process environment of a stdio server in clear."""
-        return {name: value.get_secret_value() for name, value in self.env.items()}
-
 
 class ServerNotes(Value):
     """Our notes on one server."""
@@ -183,7 +172,8 @@ class Configured:
             return {}
         query = dict(parse_qsl(urlsplit(url or "").query))
         mode = query.get(self.notes.pins.get("mode", ""), "")
-        results = int(query.get(self.notes.pins.get("max_results", ""), "0"))
+        asked = query.get(self.notes.pins.get("max_results", ""), "")
+        results = int(asked) if asked.isdecimal() else 0
         priced = {}
         for name, tool in self.notes.tools.items():
             usd = tool.usd_per_call_by_mode.get(mode, tool.usd_per_call)

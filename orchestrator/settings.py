@@ -23,6 +23,7 @@ from orchestrator.layers import (
     Count,
     Key,
     Names,
+    NoFlag,
     Positive,
     PositiveOrNone,
     Prices,
@@ -119,15 +120,15 @@ class Modelling(Settings):
     """Model that answers."""
     effort: Literal["low", "medium", "high", "xhigh", "max"] = "medium"
     """How much the model thinks."""
-    fallbacks: Literal["auto", "on", "off"] = "auto"
+    fallbacks: Annotated[Literal["auto", "on", "off"], NoFlag] = "auto"
     """Whether the service may hand a declined question to another model (connector)."""
-    mcp_beta: Annotated[str, Shown("BETA")] = "mcp-client-2026-09-15"
+    mcp_beta: Annotated[str, NoFlag] = "mcp-client-2026-09-15"
     """Beta header of the MCP connector."""
-    clear_trigger: Count = 40_000
+    clear_trigger: Annotated[Count, NoFlag] = 40_000
     """Input tokens from which old tool results are cleared from the context (connector)."""
-    clear_keep: Annotated[int, Field(ge=0), Shown("N")] = 4
+    clear_keep: Annotated[int, Field(ge=0), NoFlag] = 4
     """Tool results that clearing leaves."""
-    clear_at_least: Annotated[int, Field(ge=0), Shown("N")] = 8_000
+    clear_at_least: Annotated[int, Field(ge=0), NoFlag] = 8_000
     """Tokens that clearing must free, so that it is worth the cache it costs."""
     anthropic_api_key: Key = Field(
         None, validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"), repr=False
@@ -162,6 +163,12 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
     @property
     def limits(self) -> Limits:
         return Limits(**{name: getattr(self, name) for name in Limits.model_fields})
+
+    @property
+    def uses_fallbacks(self) -> bool:
+        """Whether a question that the model declines may be served by another one."""
+        known = self.offline or self.anthropic_base_url == ANTHROPIC_URL
+        return self.fallbacks == "on" or (self.fallbacks == "auto" and known)
 
     def servers(self) -> tuple[Server, ...]:
         """The servers to use. Raises `ConfigurationError` that names file and field, or the known names."""
