@@ -98,6 +98,9 @@ class Budget:
     fallbacks: bool = False
     learned: Billing | None = None
     question_bytes: int = 0
+    """UTF-8 bytes of the question: what the final request repeats."""
+    opening_bytes: int = 0
+    """Bytes of what the conversation begins with: system prompt, tool list, first user turn."""
     unseen_passes: int = 0
     """Passes that may happen between two looks: one with an engine that repeats requests by itself."""
     sources_in: Callable[[Any], int] | None = None
@@ -239,7 +242,7 @@ class Budget:
         else:
             rates = self._rates(context)
             input_usd = self.billing.input_usd(rates, context, reread)
-        output = max_tokens if self.limits.worst_case else min(OUTPUT_STEP, max_tokens)
+        output = max_tokens if self.limits.worst_case else min(2 * OUTPUT_STEP, max_tokens)
         started = PassStarted(
             step=step,
             purpose=purpose,
@@ -256,22 +259,26 @@ class Budget:
         opened = self._open.get(self.step)
         if opened is None or output_tokens + OUTPUT_STEP <= opened.started.output_tokens:
             return None
-        output = min(output_tokens + 2 * OUTPUT_STEP, opened.max_tokens)
-        if output <= opened.started.output_tokens:
+        return self._rebook(opened, max(output_tokens + 2 * OUTPUT_STEP, opened.started.output_tokens))
+
+    def written(self, output_tokens: int) -> PassStarted | None:
+        """The open pass has written all it will (an upper estimate): nothing is in flight any more."""
+        opened = self._open.get(self.step)
+        return None if opened is None or self.limits.worst_case else self._rebook(opened, output_tokens)
+
+    def _rebook(self, opened: _Pass, output_tokens: int) -> PassStarted | None:
+        output = min(output_tokens, opened.max_tokens)
+        if output == opened.started.output_tokens:
             return None
-        opened.started = opened.started.model_copy(
-            update={
-                "output_tokens": output,
-                "booked_usd": opened.input_usd + output * opened.rates.output,
-            }
-        )
+        booked = opened.input_usd + output * opened.rates.output
+        opened.started = opened.started.model_copy(update={"output_tokens": output, "booked_usd": booked})
         return opened.started
 
     def next_context(self) -> int:
         """Upper estimate of the tokens that the next pass of the open conversation reads."""
         opened = self._open.get(self.step)
         if opened is None:
-            return self.billing.tokens(self.question_bytes + self._pending_bytes)
+            return self.billing.tokens(self.opening_bytes + self._pending_bytes)
         waiting = sum(self.result_bytes(call) for call in self._open_calls.values())
         return (
             opened.started.context_tokens
@@ -286,19 +293,22 @@ class Budget:
         declared = notes.max_chars if notes else RESULT_BYTES
         return max(declared, self._shown.get(f"{call.server}/{call.tool}", 0))
 
-    def max_tokens(self, prompt_bytes: int, *, hosted: bool = True) -> int:
+    def max_tokens(self, prompt_bytes: int, *, hosted: bool = True, model: str | None = None) -> int:
         """Output tokens that the next request may use; raises LimitExceeded below the useful floor.
 
-        `prompt_bytes` is what the request adds to the conversation. Under `worst_case` the room is shared
-        out over several passes, since each of them counts at its full max_tokens.
+        `prompt_bytes` is what the request adds to the conversation, or all of it where it is not `hosted`
+        (no tools, in no conversation). Under `worst_case` the room is shared out over several passes, since
+        each of them counts at its full max_tokens.
         """
         ceiling = self.limits.max_output_tokens
         if self.limits.max_usd is None:
             return ceiling
-        context = self.next_context() + self.billing.tokens(prompt_bytes)
-        rates = self._rates(context)
+        context = self.billing.tokens(prompt_bytes) + (self.next_context() if hosted else 0)
+        rates = self._rates(context, model)
+        opened = self._open.get(self.step) if hosted else None
+        reread = opened.started.context_tokens if opened else 0
         reserve = self.reserve_usd() if hosted else 0.0
-        room = self.limits.max_usd - self.spent - reserve - self.billing.input_usd(rates, context)
+        room = self.limits.max_usd - self.spent - reserve - self.billing.input_usd(rates, context, reread)
         fits = int(room / rates.output) if rates.output else ceiling
         if fits < min(USEFUL_OUTPUT, ceiling):
             least = self.limits.max_usd - room + USEFUL_OUTPUT * rates.output
@@ -312,6 +322,13 @@ class Budget:
         if hosted and self.limits.worst_case:
             fits = max(fits // 4, USEFUL_OUTPUT)
         return min(ceiling, fits)
+
+    def least_usd(self) -> float:
+        """The least that a run can be begun with: one pass and the smallest final answer."""
+        context = self.next_context()
+        rates = self._rates(context)
+        first = self.billing.input_usd(rates, context) + USEFUL_OUTPUT * rates.output
+        return first + self._final_usd(USEFUL_OUTPUT, 0)
 
     # --- the final request ------------------------------------------------------------------------
 
@@ -465,6 +482,19 @@ class Budget:
             lines = [
                 line.model_copy(update={"basis": f"{line.basis}; rates seen in {self.billing.taught_by}"})
                 for line in lines
+            ]
+        if not lines:  # the service reported, and reported nothing
+            rates = self._rates(1)
+            lines = [
+                ChargeLine(
+                    item=f"{event.model} output",
+                    quantity=0,
+                    unit_usd=rates.output,
+                    usd=0.0,
+                    estimated=False,
+                    step=event.steps[-1] if event.steps else self.step,
+                    purpose=event.purpose,
+                )
             ]
         last = len(lines) - 1
         return [Charge(line=line, settles=event.steps if at == last else ()) for at, line in enumerate(lines)]

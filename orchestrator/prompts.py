@@ -1,10 +1,15 @@
-"""What the model is told. The texts stand in data/; nothing in them changes from run to run but the blanks."""
+"""What the model is told. The texts stand in data/; only their blanks change from run to run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from functools import cache
 from importlib.resources import files
+from typing import Final
+
+EVIDENCE_BYTES: Final = 20_000
+"""Evidence that a fresh conversation begins with."""
 
 
 @cache
@@ -27,9 +32,15 @@ def final(text: str, evidence: str, reason: str) -> str:
     return _fill("final", question=text, evidence=evidence or "(none)", reason=reason)
 
 
-def going_on(text: str, evidence: str) -> str:
-    """The first turn of a conversation that carries on lost work: what was found, with tools at hand."""
-    return _fill("going_on", question=text, evidence=evidence) if evidence else text
+def going_on(text: str, told: Sequence[tuple[str, str]], evidence: str) -> str:
+    """The first turn of a fresh conversation that carries on an earlier one: what was asked and found."""
+    before = "\n\n".join(f"Asked before: {asked}\nAnswered: {answer}" for asked, answer in told)
+    return _fill("going_on", question=text, before=before or "(no answer yet)", evidence=evidence or "(none)")
+
+
+def plain(reason: Exception) -> str:
+    """A reason in the words for a model: without the advice that is meant for the user."""
+    return str(reason).partition(";")[0]
 
 
 def _fill(name: str, **blanks: str) -> str:

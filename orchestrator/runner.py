@@ -1,0 +1,330 @@
+"""One run, from question to checked answer. Read this first, then events.py, then one backend.
+
+    run -> Run.run -> Backend.conversation -> turn      (the hosted loop, as events)
+                            -> Backend.answer                    (the final request, when a limit ends it)
+
+Every event goes through `Run.emit`: the trace writes it, the sources look at it, listeners are told, what
+follows from it is emitted, and last the budget judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from orchestrator import judge, prompts
+from orchestrator.backends import choose
+from orchestrator.budget import REMEDY
+from orchestrator.citations import Checked, check, correction
+from orchestrator.errors import STATUS_OF_LIMIT, BackendError, Interrupted, LimitExceeded, RunError
+from orchestrator.events import (
+    CitationsChecked,
+    Ending,
+    Event,
+    LimitName,
+    LimitReached,
+    RunFailed,
+    RunFinished,
+    Status,
+    TextDelta,
+    ToolCall,
+)
+from orchestrator.result import Result, fold
+from orchestrator.settings import Options
+from orchestrator.starting import Prepared, prepare
+from orchestrator.trace import Record
+
+FINAL_SECONDS: Final = 30.0
+"""Of `max_seconds`, what is kept for the final request, though never more than a fifth."""
+
+JUDGE_OUTPUT: Final = 4_000
+"""Output tokens of the judge's one request."""
+
+Listener = Callable[[Record], None]
+log = logging.getLogger(__name__)
+
+
+async def run(
+    question: str,
+    options: Options | None = None,
+    listeners: Sequence[Listener] = (),
+    *,
+    resume: str | None = None,
+) -> Result:
+    """Research one question; `resume` names an unfinished run to complete instead.
+
+    `options` are as on the command line, by default from environment and settings files. `listeners` are
+    called with every record as it is written. Raises UsageError when nothing was begun; everything that
+    goes wrong later is the result's status.
+    """
+    async with prepare(question, options or Options(), resume=resume) as prepared:
+        return await Run(prepared, listeners).run()
+
+
+async def stream(
+    question: str, options: Options | None = None, *, resume: str | None = None
+) -> AsyncIterator[Record]:
+    """The records of one run as they are written; leaving the loop early interrupts the run."""
+    records: asyncio.Queue[Record | None] = asyncio.Queue()
+    task = asyncio.create_task(run(question, options, [records.put_nowait], resume=resume))
+    task.add_done_callback(lambda _: records.put_nowait(None))
+    try:
+        while (record := await records.get()) is not None:
+            yield record
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass
+class Run:
+    """The state of one run."""
+
+    prepared: Prepared
+    listeners: Sequence[Listener] = ()
+    now: Callable[[], float] = time.monotonic
+    records: list[Record] = field(default_factory=list)
+    draft: str = ""
+    """The answer as far as it is written: text behind the last tool call."""
+    checked: Checked | None = None
+    limits_reached: list[LimitName] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.backend = self.prepared.backend
+        self.options = self.prepared.context.options
+        self.budget = self.prepared.context.budget
+        self.registry = self.prepared.context.registry
+        self.ids_shown = self.backend.ids_shown
+
+    async def run(self) -> Result:
+        """Run to the end and return the result; a run that fails has one too.
+
+        The only place where errors become a status. Cancellation is recorded as `interrupted` and goes on.
+        """
+        began = self.now()
+        failure: RunError | None = Interrupted("stopped before it was done; go on with resume")
+        try:
+            self.emit(self.prepared.started)
+            await self._answer(began)
+            failure = None
+        except RunError as error:
+            failure = error
+        except Exception as error:
+            log.debug("a fault of our own", exc_info=True)
+            failure = BackendError(f"{type(error).__name__}: {error} (a fault of this program)", "ours")
+        finally:
+            self._settle()
+            self.emit(self._ending(failure, self.now() - began))
+        return fold([*self.prepared.earlier, self.records], self.prepared.trace.path)
+
+    def emit(self, *events: Event) -> None:
+        """Let events through the folds, in the order that keeps the record ahead of any consequence."""
+        for record in self.prepared.trace.write_all(events):
+            self.records.append(record)
+            self.registry.see(record.event)
+            for listener in self.listeners:
+                listener(record)
+        for event in events:
+            match event:
+                case TextDelta():
+                    self.draft += event.text
+                case ToolCall():
+                    self.draft = ""
+                case LimitReached():
+                    self.limits_reached.append(event.limit)
+            follows = self.budget.see(event)
+            if follows:
+                self.emit(*follows)
+            self.budget.judge(event)
+
+    async def _answer(self, began: float) -> None:
+        """The loop, and where a limit or a broken stream ends it, the final request."""
+        limit_seconds = self.options.limits.max_seconds
+        kept = min(FINAL_SECONDS, limit_seconds / 5) if limit_seconds is not None else 0.0
+        last = None if limit_seconds is None else began + limit_seconds
+        loop_end = None if last is None else last - kept
+        try:
+            await self._converse(loop_end)
+        except LimitExceeded as limit:
+            self._settle()
+            self._reach(limit, "answered from what was found")
+            if not (self.checked and self.draft):
+                await self._final(limit, last)
+        except BackendError as error:
+            if not len(self.registry):
+                raise
+            self._settle()
+            self.warnings.append(f"{error}; the answer is from what was found before")
+            await self._final(error, last)
+
+    async def _converse(self, deadline: float | None) -> None:
+        async with self.backend.conversation() as conversation:
+            await self._take(conversation.turn(self.prepared.prompt), deadline)
+            prompt = await self._review(deadline)
+            if prompt is None or not self._affordable(prompt):
+                return
+            before = self.draft
+            self.draft = ""
+            try:
+                await self._take(conversation.turn(prompt, "correction"), deadline)
+                await self._review(deadline)
+            except LimitExceeded:
+                self.draft = before
+                raise
+
+    async def _final(self, reason: RunError, deadline: float | None) -> None:
+        """The final request; `reason` is what the run ends with when even that cannot be paid."""
+        partial, self.draft = self.draft, ""
+        correcting = ""
+        for _ in range(2):
+            plan = self.budget.final_request()
+            if plan is None:
+                break
+            self.ids_shown = True
+            evidence = self.registry.evidence(self.prepared.question, plan.evidence_bytes)
+            prompt = prompts.final(self.prepared.question, evidence, prompts.plain(reason)) + correcting
+            before, self.draft = self.draft, ""
+            try:
+                await self._take(self.backend.answer(prompt, plan.max_tokens), deadline)
+            except RunError as error:
+                self._settle()
+                self.draft = before or self.draft or partial
+                if isinstance(error, LimitExceeded):
+                    self._reach(error, "kept what there was")
+                if not before:
+                    raise reason from error
+                return
+            wanted = await self._review(deadline)
+            if wanted is None:
+                return
+            correcting = f"\n\n{wanted}"
+        if not self.draft:
+            self.draft = partial
+            raise reason
+
+    async def _take(self, events: AsyncIterator[Event], deadline: float | None) -> None:
+        """Emit everything a backend says, until it ends, a limit is reached or the time is up."""
+        left = None if deadline is None else max(deadline - self.now(), 0.0)
+        try:
+            async with asyncio.timeout(left) as clock, _closing(events):
+                async for event in events:
+                    self.emit(event)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            seconds = self.options.limits.max_seconds
+            raise LimitExceeded(
+                "max_seconds", seconds or 0, seconds, f"{seconds:g} seconds are up{REMEDY}--max-seconds"
+            ) from None
+
+    async def _review(self, deadline: float | None) -> str | None:
+        """Check the draft from scratch; the correction turn's prompt where it needs one."""
+        checked = check(self.draft, self.registry, ids_shown=self.ids_shown)
+        if self.options.judge:
+            checked = await self._judged(checked, deadline)
+        self.checked = checked
+        self.emit(CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage))
+        return correction(checked, self.registry, strict=self.options.strict)
+
+    async def _judged(self, checked: Checked, deadline: float | None) -> Checked:
+        """Put what words could not settle to a small model, where the budget pays it."""
+        asked = [
+            (verdict, source.excerpts)
+            for verdict in checked.verdicts
+            if verdict.verdict in ("unsupported", "unknown")
+            and (source := self.registry.by_id(verdict.source or ""))
+            and source.excerpts
+        ]
+        if not asked:
+            return checked
+        prompt = judge.judge_prompt([(at, v.sentence, texts) for at, (v, texts) in enumerate(asked)])
+        options = self.options.model_copy(update={"model": self.options.judge_model})
+        backend = choose(replace(self.prepared.context, options=options), self.backend.name)
+        before, self.draft = self.draft, ""
+        try:
+            room = self.budget.max_tokens(len(prompt.encode()), hosted=False, model=options.model)
+            await self._take(backend.answer(prompt, min(room, JUDGE_OUTPUT), "judge"), deadline)
+            said = judge.parse_verdicts(self.draft, len(asked))
+        except RunError as error:
+            self._settle()
+            self.warnings.append(f"the judge could not be asked: {error}")
+            return checked
+        finally:
+            self.draft = before
+        return checked.judged({verdict: said[at] for at, (verdict, _) in enumerate(asked)})
+
+    def _affordable(self, prompt: str) -> bool:
+        """Whether a correction turn fits into money and steps; else the answer stays as it is."""
+        steps = self.options.limits.max_steps
+        if steps is not None and self.budget.step >= steps:
+            return False
+        try:
+            self.budget.max_tokens(len(prompt.encode()))
+        except LimitExceeded as limit:
+            self.warnings.append(f"the answer was not corrected: {limit}")
+            return False
+        return True
+
+    def _settle(self) -> None:
+        charges = self.budget.settle_open()
+        if charges:
+            self.emit(*charges)
+
+    def _reach(self, limit: LimitExceeded, done: str) -> None:
+        self.emit(
+            LimitReached(
+                limit=limit.limit, value=limit.value, ceiling=limit.ceiling, action=f"{limit}; {done}"
+            )
+        )
+
+    def _ending(self, error: RunError | None, seconds: float) -> Ending:
+        status, message = self._judgement() if error is None else (error.status, str(error))
+        common = {
+            "status": status,
+            "answer": self.draft,
+            "ids_shown": self.ids_shown,
+            "seconds": seconds,
+            "message": message,
+            "warnings": tuple(self.warnings),
+        }
+        if error is None or isinstance(error, LimitExceeded):
+            return RunFinished.model_validate(common)
+        return RunFailed.model_validate(common | {"boundary": error.boundary})
+
+    def _judgement(self) -> tuple[Status, str]:
+        """The status of a run that has its answer: is it backed?"""
+        checked = self.checked
+        if not self.draft.strip() or checked is None:
+            return "failed", "the model ended without an answer; ask again or with more --max-output-tokens"
+        searched = any(isinstance(record.event, ToolCall) for record in self.records)
+        if not len(self.registry) and (searched or checked.coverage.factual):
+            limit = self.limits_reached[-1] if self.limits_reached else "empty_searches"
+            status = STATUS_OF_LIMIT[limit]
+            return status, "nothing was found to answer from: ask in other words, or see doctor"
+        if checked.dangling:
+            return "uncited", f"{len(checked.dangling)} citations name nothing that a tool returned"
+        if checked.coverage.factual and not checked.coverage.cited:
+            return "uncited", "the answer states facts and cites nothing; ask again, or see the sources found"
+        if self.options.strict and checked.unsupported:
+            return (
+                "uncited",
+                f"{len(checked.unsupported)} citations are not supported by their source (--strict)",
+            )
+        return "done", ""
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[None]:
+    """Close a backend's stream on every way out: garbage collection would do it some time later."""
+    try:
+        yield
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
