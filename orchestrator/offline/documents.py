@@ -218,11 +218,13 @@ _SILENT: Final = frozenset({"script", "style", "template", "noscript", "svg", "h
 _BLOCKS: Final = frozenset(
     re.findall(
         r"\w+",
-        """address article aside blockquote body br caption dd details div dl dt fieldset figcaption
-        figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody td th tr
-        ul""",
+        """address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure
+        footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody td th
+        tr ul""",
     )
 )
+
+_BREAKS: Final = {"br": "\n", "pre": "\n\n```\n"}
 
 
 class _Text(HTMLParser):
@@ -238,7 +240,7 @@ class _Text(HTMLParser):
         if tag == "body":
             self._open.clear()  # a head that was never closed ends here
         if tag in _BLOCKS:
-            self.parts.append("\n" if tag == "br" else "\n\n")
+            self.parts.append(_BREAKS.get(tag, "\n\n"))
         if tag in _SILENT or tag in {"h1", "pre"}:
             self._open.append(tag)
 
@@ -246,7 +248,7 @@ class _Text(HTMLParser):
         if tag in self._open:
             del self._open[len(self._open) - 1 - self._open[::-1].index(tag) :]
         if tag in _BLOCKS:
-            self.parts.append("\n\n")
+            self.parts.append("\n```\n\n" if tag == "pre" else "\n\n")
 
     def handle_data(self, data: str) -> None:
         inner = self._open[-1] if self._open else ""
@@ -270,17 +272,24 @@ def html_text(html: str) -> tuple[str, str]:
 # --- text to paragraphs --------------------------------------------------------------------------------
 
 _PYDOC_WIDTH: Final = 70
+_SHORTEST_WRAP: Final = 40
 _RULE: Final = re.compile(r"([*=\-~^\"#])\1{2,}")
-_STARTS_A_LINE: Final = re.compile(r"\s*([-*+•|>#]|\d+[.)]|::=|>>>|\.\.\.|```|~~~)")
+_STARTS_A_LINE: Final = re.compile(r"\s*([-*+•|>#]|\d+[.)]|::=|>>>|\.\.\.)")
 
 
 def paragraphs(text: str, width: int | None = None) -> list[str]:
     """The blocks between blank lines, underlined headings as `## Heading`, wrapped lines joined again.
 
-    `width` is the column the text was wrapped at; without it, a block's longest line tells.
+    `width` is the column the text was wrapped at; without it, a block's longest line tells. Fenced code keeps
+    its lines.
     """
-    blocks = (_block(lines, width) for lines in _blocks(text.expandtabs(4).split("\n")))
-    return [block for block in blocks if block]
+    found = []
+    fenced = False
+    for lines in _blocks(text.expandtabs(4).split("\n")):
+        fences = sum(line.lstrip().startswith(("```", "~~~")) for line in lines)
+        found.append("\n".join(lines) if fenced or fences else _block(lines, width))
+        fenced ^= fences % 2 == 1
+    return [block for block in found if block.strip()]
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -298,7 +307,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _block(lines: list[str], width: int | None) -> str:
     if len(lines) == 2 and _RULE.fullmatch(lines[1]):
         return f"## {lines[0].strip()}"
-    limit = width or max(map(len, lines))
+    limit = width or max(_SHORTEST_WRAP, *map(len, lines))
     joined = [lines[0]]
     last = lines[0]
     for line in lines[1:]:
@@ -309,12 +318,12 @@ def _block(lines: list[str], width: int | None) -> str:
         else:
             joined.append(line)
         last = line
-    return "\n".join(joined).strip("\n") if len(joined) > 1 else joined[0].strip()
+    return "\n".join(joined) if len(joined) > 1 else joined[0].strip()
 
 
 def _wrapped(line: str, following: str, limit: int) -> bool:
     """Whether `following` goes on where `line` ran out of room: its first word would not have fitted."""
-    if _STARTS_A_LINE.match(following) or line.lstrip().startswith(("|", "+-", "```", "~~~")):
+    if _STARTS_A_LINE.match(following) or line.lstrip().startswith(("|", "+-")):
         return False
     word = re.match(r"\s*([^\s-]*-?)", following)
     return len(line) + 1 + len(word[1] if word else "") > limit

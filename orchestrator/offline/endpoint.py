@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from orchestrator.offline.search_faults import REFUSALS, SURROGATE
+from orchestrator.offline.search_faults import ON_THE_WIRE, REFUSALS
 from orchestrator.offline.search_state import SearchState
 
 _LOOPBACK: Final = TransportSecuritySettings(
@@ -154,8 +154,8 @@ class _Endpoint:
     def _sender(self, access: Access, rpc: dict[str, Any], send: Send) -> Send:
         if access.fault == "drop":
             return _dropping(send)
-        if access.fault == "lone_surrogates":
-            return _with_surrogates(send)
+        if access.fault in ON_THE_WIRE:
+            return _replacing(send, *ON_THE_WIRE[access.fault])
         if rpc.get("method") == "initialize":
             return _with_header(send, b"mcp-session-id", self._state.open_session().encode())
         return send
@@ -215,16 +215,17 @@ def _dropping(send: Send) -> Send:
     return half
 
 
-def _with_surrogates(send: Send) -> Send:
-    """Put the escape of a lone surrogate where its stand-in character is; the length is then left open."""
-    mark = SURROGATE.encode()
+def _replacing(send: Send, old: bytes, new: bytes) -> Send:
+    """Replace bytes of the body; its length is then left open."""
 
-    async def swapped(message: Message) -> None:
+    async def replaced(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [(n, v) for n, v in message["headers"] if n.lower() != b"content-length"]
+            headers = [
+                (name, value) for name, value in message["headers"] if name.lower() != b"content-length"
+            ]
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
-            message = {**message, "body": message["body"].replace(mark, rb"\ud83d")}
+            message = {**message, "body": message["body"].replace(old, new)}
         await send(message)
 
-    return swapped
+    return replaced

@@ -23,6 +23,7 @@ FAULTS: Final[dict[str, str | None]] = {
     "paginated": "tools/list",
     "extra_tool": "tools/list",
     "changed_tool": "tools/list",
+    "odd_tool": "tools/list",
     # what is found
     "empty": "tools/call",
     "hostile": "tools/call",
@@ -33,6 +34,7 @@ FAULTS: Final[dict[str, str | None]] = {
     "tool_error": "tools/call",
     "off_schema": "tools/call",
     "media": "tools/call",
+    "odd_content": "tools/call",
 }
 """Every fault by name, and the JSON-RPC method that it hits (`None`: every request)."""
 
