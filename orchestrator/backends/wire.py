@@ -13,6 +13,17 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
+from orchestrator.backends.messages import (
+    Block,
+    encodable,
+    mapping,
+    parsed,
+    read_iterations,
+    read_usage,
+    result_text,
+    size,
+    tools_listed,
+)
 from orchestrator.budget import Budget
 from orchestrator.events import (
     Event,
@@ -27,6 +38,8 @@ from orchestrator.events import (
 
 THINKING_MARGIN: Final = 1.5
 """The stream's own estimate of hidden thinking is lossy by its documentation: count half as much again."""
+UNCOUNTED_THINKING: Final = 256
+"""Tokens of a thinking block too short for the service to count, where it counts them."""
 MODEL_BLOCKS: Final = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "server_tool_use"}
 )
@@ -34,78 +47,12 @@ BETWEEN_PASSES: Final = frozenset({"fallback", "compaction"})
 """Blocks, besides tool results, behind which a further pass begins."""
 
 
-def read_usage(raw: Mapping[str, Any], model: str, before: Usage | None = None) -> Usage:
-    """One usage object of the wire; a field that is absent or null keeps its value from `before`."""
-
-    def number(name: str, default: int) -> int:
-        value = raw.get(name)
-        return value if isinstance(value, int) else default
-
-    creation = raw.get("cache_creation")
-    long = creation.get("ephemeral_1h_input_tokens") if isinstance(creation, Mapping) else None
-    long_write = long if isinstance(long, int) else (before.cache_write_1h_tokens if before else 0)
-    written_before = before.cache_write_tokens + before.cache_write_1h_tokens if before else 0
-    details = raw.get("output_tokens_details")
-    thinking = details.get("thinking_tokens") if isinstance(details, Mapping) else None
-    return Usage(
-        model=raw.get("model") or model,
-        kind=raw.get("type") or "message",
-        input_tokens=number("input_tokens", before.input_tokens if before else 0),
-        cache_write_tokens=max(number("cache_creation_input_tokens", written_before) - long_write, 0),
-        cache_write_1h_tokens=long_write,
-        cache_read_tokens=number("cache_read_input_tokens", before.cache_read_tokens if before else 0),
-        output_tokens=number("output_tokens", before.output_tokens if before else 0),
-        thinking_tokens=thinking if isinstance(thinking, int) else None,
-        inference_geo=raw.get("inference_geo") or (before.inference_geo if before else None),
-        service_tier=raw.get("service_tier") or (before.service_tier if before else None),
-        speed=raw.get("speed") or (before.speed if before else None),
-    )
-
-
-def read_iterations(raw: Mapping[str, Any], total: Usage) -> tuple[Usage, ...]:
-    """Usage by sampling iteration where the service gives it, else the total alone."""
-    iterations = raw.get("iterations")
-    if not isinstance(iterations, list) or not iterations:
-        return (total,)
-    common = {"inference_geo": total.inference_geo, "service_tier": total.service_tier, "speed": total.speed}
-    return tuple(
-        read_usage(entry, total.model).model_copy(update=common)
-        for entry in iterations
-        if isinstance(entry, Mapping)
-    )
-
-
-def result_text(content: object) -> str:
-    """The text of a tool result's content as the model is shown it."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(block.get("text", "") for block in content if isinstance(block, Mapping))
-    return ""
-
-
-def parsed(text: str) -> Any:
-    """JSON text as its value, anything else as it is."""
-    if text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
-
-
-@dataclass
-class _Block:
-    type: str
-    raw: dict[str, Any]
-    json_parts: list[str] = field(default_factory=list)
-
-
 @dataclass
 class StreamFold:
     """The fold over one response; `hosted` when the service runs the tools inside it.
 
-    After `feed` of the last event: `stop_reason` (None when the stream broke off) and `finished`.
+    After `feed` of the last event: `stop_reason` (None when the stream broke off), `finished`, and the
+    response's `content`.
     """
 
     budget: Budget
@@ -113,44 +60,58 @@ class StreamFold:
     model: str
     max_tokens: int
     hosted: bool = True
+    counts_thinking: bool = False
+    """Whether the service counts hidden thinking in the stream; else seen from the stream itself."""
     stop_reason: str | None = None
-    stop_detail: str | None = None
+    stop_details: Mapping[str, Any] = field(default_factory=dict)
+    """What the service adds to the stop reason, for instance a refusal's category and explanation."""
     finished: bool = False
 
     def __post_init__(self) -> None:
         self._steps: list[int] = []
         self._usage: Usage | None = None
-        self._blocks: dict[int, _Block] = {}
+        self._settled: Usage | None = None
+        self._iterations: tuple[Usage, ...] = ()
+        self._blocks: dict[Any, Block] = {}
         self._between = False
+        self._pass_blocks = 0
         self._output_bytes = 0
         self._thinking = 0
         self._unmeasured_thinking = False
 
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The response's content blocks so far, as they are to be sent back."""
+        return [block.whole() for block in self._blocks.values()]
+
     def feed(self, raw: Mapping[str, Any]) -> Iterator[Event]:
         """The events that one raw stream event means."""
+        raw = encodable(raw)
+        index = raw.get("index", 0)
         match raw.get("type"):
             case "message_start":
-                yield from self._message_start(raw.get("message") or {})
+                yield from self._message_start(mapping(raw.get("message")))
             case "content_block_start":
-                yield from self._block_start(raw.get("index", 0), raw.get("content_block") or {})
+                yield from self._block_start(index, mapping(raw.get("content_block")))
             case "content_block_delta":
-                yield from self._block_delta(raw.get("index", 0), raw.get("delta") or {})
+                yield from self._block_delta(index, mapping(raw.get("delta")))
             case "content_block_stop":
-                yield from self._block_stop(raw.get("index", 0))
-            case "message_delta":
+                yield from self._block_stop(index)
+            case "message_delta" if not self.finished:
                 yield from self._message_delta(raw)
             case "message_stop" if not self.finished:
-                yield self._finish((), exact=False)
+                yield self._finish()
 
     def _message_start(self, message: Mapping[str, Any]) -> Iterator[Event]:
         if self._steps:  # sent twice: the first one opened the pass
             return
         self.model = message.get("model") or self.model
-        self._usage = read_usage(message.get("usage") or {}, self.model)
+        self._usage = read_usage(mapping(message.get("usage")), self.model)
         yield self._begin(self._usage)
 
     def _begin(self, usage: Usage | None = None) -> PassStarted:
         self._between = False
+        self._pass_blocks = 1
         self._output_bytes = 0
         self._thinking = 0
         self._unmeasured_thinking = False
@@ -158,75 +119,90 @@ class StreamFold:
         self._steps.append(started.step)
         return started
 
-    def _block_start(self, index: int, block: Mapping[str, Any]) -> Iterator[Event]:
-        kind = str(block.get("type"))
-        self._blocks[index] = _Block(kind, dict(block))
-        if kind in MODEL_BLOCKS and (self._between or not self._steps):
+    def _block_start(self, index: Any, raw: Mapping[str, Any]) -> Iterator[Event]:
+        block = self._blocks[index] = Block(dict(raw))
+        if block.type in MODEL_BLOCKS and (self._between or not self._steps):
             yield self._begin()
-        if kind == "thinking":
+        self._pass_blocks += block.type in MODEL_BLOCKS
+        if block.type == "thinking":
             self._unmeasured_thinking = True
-        elif kind == "text" and block.get("text"):
-            yield from self._text(block["text"])
-        elif kind.endswith("_tool_result"):
+        elif block.type == "redacted_thinking":
+            self._output_bytes += size(str(raw.get("data") or ""))
+        elif block.type == "text":
+            yield from self._text(raw.get("text"))
+        elif block.type == "mcp_tool_listing":
+            yield tools_listed(raw)
+        elif block.type.endswith("_tool_result"):
+            if not self._between and (written := self.budget.written(self._seen())) is not None:
+                yield written
             self._between = True
-            yield self._result(block)
-        elif kind in BETWEEN_PASSES:
+            yield self._result(raw)
+        elif block.type in BETWEEN_PASSES:
             self._between = True
-            self.model = (block.get("to") or {}).get("model") or self.model
+            self.model = mapping(raw.get("to")).get("model") or self.model
 
-    def _block_delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[Event]:
+    def _block_delta(self, index: Any, delta: Mapping[str, Any]) -> Iterator[Event]:
+        text = self._blocks[index].add(delta) if index in self._blocks else ""
         match delta.get("type"):
             case "text_delta":
-                yield from self._text(delta.get("text") or "")
+                yield from self._text(text)
                 return
-            case "input_json_delta":
-                part = delta.get("partial_json") or ""
-                if index in self._blocks:
-                    self._blocks[index].json_parts.append(part)
-                self._output_bytes += len(part.encode("utf-8", "replace"))
             case "thinking_delta":
-                estimate = delta.get("estimated_tokens")
-                if isinstance(estimate, int):
-                    self._thinking += estimate
-                    self._unmeasured_thinking = False
-                elif delta.get("thinking"):
-                    self._output_bytes += len(delta["thinking"].encode("utf-8", "replace"))
-                    self._unmeasured_thinking = False
+                self._think(delta, text)
+            case _:
+                self._output_bytes += size(text)
         yield from self._grown()
 
-    def _text(self, text: str) -> Iterator[Event]:
-        if text:
-            self._output_bytes += len(text.encode("utf-8", "replace"))
+    def _text(self, text: Any) -> Iterator[Event]:
+        if text and isinstance(text, str):
+            self._output_bytes += size(text)
             yield TextDelta(text=text)
             yield from self._grown()
 
+    def _think(self, delta: Mapping[str, Any], text: str) -> None:
+        estimate = delta.get("estimated_tokens")
+        if isinstance(estimate, int):
+            self.counts_thinking = True
+            self._thinking += estimate
+            self._unmeasured_thinking = False
+        elif text:
+            self._output_bytes += size(text)
+            self._unmeasured_thinking = False
+
+    def _seen(self) -> int:
+        """Upper estimate of the open pass's output tokens so far."""
+        visible = self.budget.billing.tokens(self._output_bytes, self._pass_blocks)
+        return visible + ceil(self._thinking * THINKING_MARGIN)
+
     def _grown(self) -> Iterator[Event]:
-        seen = self.budget.billing.tokens(self._output_bytes, len(self._blocks))
-        grown = self.budget.grow(seen + ceil(self._thinking * THINKING_MARGIN))
+        grown = self.budget.grow(self._seen())
         if grown is not None:
             yield grown
 
-    def _block_stop(self, index: int) -> Iterator[Event]:
+    def _block_stop(self, index: Any) -> Iterator[Event]:
         block = self._blocks.get(index)
         if block is None:
             return
         if block.type == "thinking" and self._unmeasured_thinking:
             # it was billed and nobody said how much: no less than the whole pass is a safe bound
             self._unmeasured_thinking = False
-            grown = self.budget.grow(self.max_tokens)
-            if grown is not None:
-                yield grown
-        if self.hosted and block.type in ("mcp_tool_use", "server_tool_use"):
+            self._thinking += UNCOUNTED_THINKING if self.counts_thinking else self.max_tokens
+            yield from self._grown()
+        elif block.type == "text":
+            yield from self._cited(block)
+        elif self.hosted and block.type in ("mcp_tool_use", "server_tool_use"):
             yield ToolCall(
                 id=str(block.raw.get("id")),
                 server=block.raw.get("server_name") or "anthropic",
                 tool=str(block.raw.get("name")),
-                arguments=self._arguments(block),
+                arguments=block.arguments,
             )
 
-    def _arguments(self, block: _Block) -> dict[str, Any]:
-        value = parsed("".join(block.json_parts)) if "".join(block.json_parts) else block.raw.get("input")
-        return value if isinstance(value, dict) else {}
+    def _cited(self, block: Block) -> Iterator[Event]:
+        """The service's own citations stand beside the text: as links they are markers like any other."""
+        citations = [mapping(citation) for citation in block.raw.get("citations") or ()]
+        for url in dict.fromkeys(str(c["url"]) for c in citations if c.get("url")):
+            yield from self._text(f" [source](<{url}>)")
 
     def _result(self, block: Mapping[str, Any]) -> ToolResult:
         text = result_text(block.get("content"))
@@ -238,32 +214,30 @@ class StreamFold:
             is_error=bool(block.get("is_error")),
             ms=None,
             chars=len(text),
-            bytes=len(text.encode("utf-8", "replace")),
+            bytes=size(text),
         )
 
     def _message_delta(self, raw: Mapping[str, Any]) -> Iterator[Event]:
-        delta = raw.get("delta") or {}
+        """There may be several; usage counts up in them, and the one with the stop reason ends the passes."""
+        delta = mapping(raw.get("delta"))
         self.stop_reason = delta.get("stop_reason") or self.stop_reason
-        details = delta.get("stop_details")
-        if isinstance(details, Mapping):
-            self.stop_detail = ": ".join(
-                str(details[key]) for key in ("category", "explanation") if details.get(key)
-            )
-        usage = raw.get("usage")
-        if not isinstance(usage, Mapping) or not isinstance(usage.get("output_tokens"), int):
-            yield self._finish((), exact=False)
-            return
-        total = read_usage(usage, self.model, self._usage)
-        yield self._finish(read_iterations(usage, total), exact=True)
+        self.stop_details = mapping(delta.get("stop_details")) or self.stop_details
+        usage = mapping(raw.get("usage"))
+        if isinstance(usage.get("output_tokens"), int):
+            self._settled = read_usage(usage, self.model, self._usage)
+            self._iterations = read_iterations(usage, self._settled)
+        if self.stop_reason is not None:
+            yield self._finish()
 
-    def _finish(self, usage: tuple[Usage, ...], *, exact: bool) -> PassFinished:
+    def _finish(self) -> PassFinished:
         self.finished = True
+        details = [self.stop_details.get(key) for key in ("category", "explanation")]
         return PassFinished(
             steps=tuple(self._steps),
             purpose=self.purpose,
             model=self.model,
-            usage=usage,
+            usage=self._iterations,
             stop_reason=self.stop_reason,
-            exact=exact,
-            detail=self.stop_detail,
+            exact=self._settled is not None,
+            detail=": ".join(str(detail) for detail in details if detail) or None,
         )
