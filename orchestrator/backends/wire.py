@@ -36,8 +36,8 @@ from orchestrator.events import (
     Usage,
 )
 
-THINKING_MARGIN: Final = 1.5
-"""The stream's own estimate of hidden thinking is lossy by its documentation: count half as much again."""
+THINKING_MARGIN: Final = 2.0
+"""The stream's own estimate of hidden thinking is lossy by its documentation: count it twice."""
 UNCOUNTED_THINKING: Final = 256
 """Tokens of a thinking block too short for the service to count, where it counts them."""
 MODEL_BLOCKS: Final = frozenset(

@@ -1,0 +1,360 @@
+"""The Messages API with the MCP connector: the service runs the tool loop, this module asks and listens.
+
+    Connector.conversation -> turn -> client.beta.messages.create(stream=True) -> StreamFold
+
+The stream is read raw, since the SDK's own accumulation raises on what it does not expect. The history is
+append-only and sent back as it came: replayed thinking is bound to the exact bytes before it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import anthropic
+import httpx2
+
+from orchestrator.backends import RunContext, request
+from orchestrator.backends.faults import (
+    Fault,
+    Service,
+    context_exceeded,
+    explain,
+    rate_limited,
+    refused_betas,
+)
+from orchestrator.backends.messages import as_events, encodable
+from orchestrator.backends.request import Json
+from orchestrator.backends.wire import StreamFold
+from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable, Refused
+from orchestrator.events import (
+    Checkpoint,
+    Event,
+    PassStarted,
+    Purpose,
+    ToolCall,
+    ToolInfo,
+    ToolsListed,
+)
+from orchestrator.settings import ANTHROPIC_URL, Server
+from orchestrator.sources import clean
+
+CONTINUATIONS: Final = 5
+"""How often a response that the service paused is carried on."""
+RETRIES: Final = 2
+PATIENCE_SECONDS: Final = 20.0
+"""The longest Retry-After that is waited for; above it the error names the wait."""
+TIMEOUT: Final = httpx2.Timeout(60.0, connect=10.0, read=300.0)
+"""Reading waits longest: a slow search is silence in the stream."""
+TOOLSET_BYTES: Final = 8_000
+"""Names, descriptions and schemas of one server's tools, as the model reads them."""
+
+
+class Connector:
+    """The hosted loop of the Messages API; built for one run."""
+
+    name = "connector"
+    ids_shown = False
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        self.options = context.options
+        self.service = Service(
+            self.options.anthropic_base_url, self.options.model, tuple(s.name for s in context.servers)
+        )
+        self._refused_betas: frozenset[str] = frozenset()
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[_Conversation]:
+        """Open the conversation, on the earlier checkpoints where there are any."""
+        allowed = {server.name: await _allowed(server) for server in self.context.servers}
+        async with self._client() as client:
+            yield _Conversation(self, client, allowed)
+
+    async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncGenerator[Event]:
+        """One request without tools or servers, in a fresh conversation."""
+        model = self.options.judge_model if purpose == "judge" else self.options.model
+        fold = self.fold(purpose, max_tokens, model)
+        body = {
+            "model": model,
+            "max_tokens": max_tokens,
+            "messages": [request.user(clean(prompt))],
+            "output_config": {"effort": "low"},
+        }
+        async with self._client() as client, aclosing(self.exchange(client, body, fold)) as events:
+            async for event in events:
+                yield event
+        conclude(fold)
+
+    def fold(self, purpose: Purpose, max_tokens: int, model: str) -> StreamFold:
+        # another service may pass over the header that asks for the count
+        counts = self.options.anthropic_base_url == ANTHROPIC_URL
+        return StreamFold(self.context.budget, purpose, model, max_tokens, counts_thinking=counts)
+
+    def body(self, allowed: Mapping[str, tuple[str, ...]], messages: list[Json], max_tokens: int) -> Json:
+        """The request of a conversation with tools."""
+        servers = self.context.servers
+        return {
+            "model": self.options.model,
+            "max_tokens": max_tokens,
+            "system": request.cached_system(self.context.system),
+            "messages": messages,
+            "mcp_servers": [request.mcp_server(server) for server in servers],
+            "tools": [request.mcp_toolset(server.name, allowed[server.name]) for server in servers],
+            "cache_control": request.CACHED,
+            "output_config": {"effort": self.options.effort},
+        }
+
+    def with_betas(self, body: Json) -> Json:
+        """The request with what needs a beta header, as far as the service is not known to refuse it."""
+        options, refused = self.options, self._refused_betas
+        betas = [request.THINKING_COUNT_BETA]
+        extra: Json = {}
+        if options.fallbacks != "off":
+            betas.append(request.FALLBACK_BETA)
+            extra["fallbacks"] = "default"
+        if "mcp_servers" in body:
+            betas.append(request.OLDER_MCP_BETA if options.mcp_beta in refused else options.mcp_beta)
+            if options.clear_trigger is not None:
+                betas.append(request.CLEARING_BETA)
+                extra["context_management"] = request.clearing(
+                    options.clear_trigger, options.clear_keep, options.clear_at_least
+                )
+        if request.FALLBACK_BETA in refused:
+            extra.pop("fallbacks", None)
+        if request.CLEARING_BETA in refused:
+            extra.pop("context_management", None)
+        return {**body, **extra, "betas": [beta for beta in betas if beta not in refused]}
+
+    async def exchange(
+        self, client: anthropic.AsyncAnthropic, body: Json, fold: StreamFold
+    ) -> AsyncGenerator[Event]:
+        """One request and everything its response says; a call that the budget does not admit ends it."""
+        with self._translated():
+            async with await self._open(client, body) as stream, aclosing(_raw_events(stream)) as raws:
+                async for raw in raws:
+                    for event in fold.feed(raw):
+                        yield event
+                        if isinstance(event, ToolCall) and (denial := self.context.budget.admit(event)):
+                            raise denial.limit  # a hosted call cannot be denied singly
+        if not fold.finished:
+            raise BackendError(f"{self.service.name} broke off its answer; go on with resume")
+
+    async def _open(self, client: anthropic.AsyncAnthropic, body: Json) -> anthropic.AsyncStream[Any]:
+        while True:
+            sent = self.with_betas(body)
+            try:
+                return await client.beta.messages.create(**sent, stream=True)
+            except anthropic.BadRequestError as error:
+                refused = refused_betas(_fault(error), tuple(sent["betas"]))
+                if not refused - self._refused_betas or not self._can_do_without(refused):
+                    raise
+                self._refused_betas |= refused
+
+    def _can_do_without(self, refused: frozenset[str]) -> bool:
+        needed = {request.OLDER_MCP_BETA}
+        if self.options.fallbacks == "on":
+            needed.add(request.FALLBACK_BETA)
+        return not refused & needed
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        key = self.options.anthropic_api_key
+        return anthropic.AsyncAnthropic(
+            api_key=key.get_secret_value() if key else None,
+            base_url=self.options.anthropic_base_url,
+            max_retries=RETRIES,
+            timeout=TIMEOUT,
+            middleware=[_impatient(self.service)],
+            open_telemetry={"conversation_id": self.context.run_id},
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn what the SDK raises into our errors; ours pass through."""
+        try:
+            yield
+        except anthropic.APIStatusError as error:
+            raise explain(_fault(error), self.service) from error
+        except (anthropic.APIConnectionError, httpx2.TransportError) as error:
+            raise BackendError(_unreachable(error, self.service)) from error
+        except (anthropic.AnthropicError, ValueError, TypeError) as error:
+            raise BackendError(
+                f"{self.service.name} sent something unreadable ({type(error).__name__}: {error})"
+            ) from error
+
+
+class _Conversation:
+    """An open conversation; `turn` may be called again and again, one at a time."""
+
+    def __init__(
+        self, backend: Connector, client: anthropic.AsyncAnthropic, allowed: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self._backend = backend
+        self._client = client
+        self._allowed = allowed
+        self._unlisted = dict(allowed)
+        self._messages: list[Json] = [m for point in backend.context.earlier for m in point.blocks]
+        self._untold = True
+        """Whether the budget has not been told of the conversation so far."""
+
+    async def turn(self, prompt: str, purpose: Purpose = "answer") -> AsyncGenerator[Event]:
+        """Ask, and carry on what the service pauses."""
+        said = self._say(request.user(clean(prompt)))
+        for _ in range(1 + CONTINUATIONS):
+            body = self._body(said)
+            fold = self._backend.fold(purpose, body["max_tokens"], body["model"])
+            async with aclosing(self._backend.exchange(self._client, body, fold)) as events:
+                async for event in events:
+                    for listed in self._listed(event):
+                        yield listed
+                    yield event
+            if (point := self._keep(said, fold)) is not None:
+                yield point
+            if fold.stop_reason not in ("pause_turn", "compaction"):
+                conclude(fold)
+                return
+            said = []
+        raise LimitExceeded(
+            "max_steps",
+            CONTINUATIONS + 1,
+            CONTINUATIONS,
+            f"the service paused its answer {CONTINUATIONS + 1} times without coming to an end",
+        )
+
+    def _say(self, message: Json) -> list[Json]:
+        """Append a user message; what was left open before it cannot be carried on any more."""
+        if self._messages and self._messages[-1]["role"] == "assistant":
+            last = self._messages.pop()
+            if kept := request.complete(last["content"]):
+                self._messages.append({**last, "content": kept})
+        self._messages.append(message)
+        return [message]
+
+    def _body(self, said: list[Json]) -> Json:
+        """The next request, with the output that the budget allows it. Raises LimitExceeded."""
+        body = self._backend.body(self._allowed, self._messages, 0)
+        new = request.json_bytes(said)
+        if self._untold:
+            new = request.json_bytes([body["system"], body["messages"]]) + TOOLSET_BYTES * len(self._allowed)
+        body["max_tokens"] = self._backend.context.budget.max_tokens(new)
+        self._untold = False
+        return body
+
+    def _keep(self, said: list[Json], fold: StreamFold) -> Checkpoint | None:
+        """Append a finished response to the history; a refused one is no part of it."""
+        if fold.stop_reason == "refusal":
+            return None
+        paused = fold.stop_reason in ("pause_turn", "compaction")
+        content = fold.content if paused else request.complete(fold.content)
+        if not content:
+            return None
+        message: Json = {"role": "assistant", "content": content}
+        self._messages.append(message)
+        return Checkpoint(backend="connector", blocks=(*said, message))
+
+    def _listed(self, event: Event) -> Iterator[ToolsListed]:
+        """The tools that we allow, for each server that the service did not list by itself."""
+        if isinstance(event, ToolsListed):
+            self._unlisted.pop(event.server, None)
+        elif not isinstance(event, PassStarted):
+            for server, tools in self._unlisted.items():
+                yield ToolsListed(server=server, tools=tuple(ToolInfo(name=name) for name in tools))
+            self._unlisted.clear()
+
+
+def conclude(fold: StreamFold) -> None:
+    """Raise what a stop reason other than an ordinary one means."""
+    match fold.stop_reason:
+        case "max_tokens":
+            raise LimitExceeded(
+                "max_tokens",
+                fold.max_tokens,
+                fold.max_tokens,
+                f"the answer was cut at {fold.max_tokens} output tokens;"
+                " raise --max-output-tokens, or --max-usd where that lowered it",
+            )
+        case "model_context_window_exceeded":
+            raise context_exceeded()
+        case "refusal":
+            category = fold.stop_details.get("category")
+            reason = fold.stop_details.get("explanation") or "it gave no reason"
+            raise Refused(
+                f"The model declined to answer ({category or 'no category'}): {reason}; ask in other words",
+                category,
+            )
+        case "tool_use":
+            raise BackendError("The model called a tool that nobody offered it; ask again")
+
+
+async def _allowed(server: Server) -> tuple[str, ...]:
+    """The tools that the notes name, or all that a server without notes marks as read-only."""
+    if server.tools:
+        return tuple(server.tools)
+    from orchestrator.upstream import connect
+
+    async with connect(server) as upstream:
+        found = tuple(tool.upstream_name for tool in await upstream.tools() if tool.read_only)
+    if not found:
+        raise McpUnavailable(f"The search server {server.name} lists no tool that is marked read-only")
+    return found
+
+
+async def _raw_events(stream: anthropic.AsyncStream[Any]) -> AsyncGenerator[Mapping[str, Any]]:
+    """The events of a response as they came; a service that does not stream sends a whole message."""
+    if "json" in stream.response.headers.get("content-type", ""):
+        await stream.response.aread()
+        for event in as_events(stream.response.json()):
+            yield event
+        return
+    async for event in stream:
+        yield event.to_dict(warnings=False)
+
+
+def _impatient(
+    service: Service,
+) -> Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]:
+    """SDK middleware that does not wait for a far Retry-After: the SDK would, for hours."""
+
+    async def handle(call: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        response = await call_next(call)
+        wait = _seconds(response.headers.get("retry-after"))
+        if response.status_code == 429 and wait is not None and wait > PATIENCE_SECONDS:
+            raise rate_limited(service.name, wait)
+        return response
+
+    return handle
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return float(header) if header else None
+    except ValueError:
+        return None
+
+
+def _fault(error: anthropic.APIStatusError) -> Fault:
+    body = error.body if isinstance(error.body, Mapping) else {}
+    inner = body.get("error")
+    message = inner.get("message") if isinstance(inner, Mapping) else None
+    return Fault(
+        status=error.status_code,
+        type=error.type,
+        message=str(encodable(message or error.message)),
+        retry_after=_seconds(error.response.headers.get("retry-after")),
+    )
+
+
+def _unreachable(error: BaseException, service: Service) -> str:
+    """Words for a connection that failed, from the deepest cause that says something."""
+    cause = error
+    while cause.__cause__ or cause.__context__:
+        cause = cause.__cause__ or cause.__context__ or cause
+    if isinstance(cause, ssl.SSLError):
+        remedy = "behind an inspecting proxy, SSL_CERT_FILE must name its certificate"
+    elif isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
+        remedy = "it did not answer in time; try again later with resume"
+    else:
+        remedy = "check ANTHROPIC_BASE_URL, the network and the proxy"
+    return f"{service.base_url} cannot be reached: {remedy} ({type(cause).__name__}: {cause})"
