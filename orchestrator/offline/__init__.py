@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from socket import socket
+
+    from starlette.types import ASGIApp
+
     from orchestrator.offline.api import MessagesApi
     from orchestrator.offline.search_state import SearchState
 
@@ -40,8 +44,12 @@ class StandIns:
 
     def bill(self) -> dict[str, Any]:
         """`model_usd`, `tools_usd`, `usd`, `passes`, `tool_calls`; waits until no request is worked on."""
-        self._api.state.settle()
+        self.settle()
         return self._api.bill()
+
+    def settle(self) -> None:
+        """Wait until no request is worked on (a second at most): what was cut short is on the bill then."""
+        self._api.state.settle()
 
     def requests(self) -> list[dict[str, Any]]:
         """The log of requests to the Messages API: method, path, headers without the key, body."""
@@ -84,7 +92,10 @@ def serving(*, corpus: Path | None = None, port: int = 0) -> Iterator[StandIns]:
     bound = {name: hosting.listen() for name in search.apps}
     front = hosting.listen(port)
     addresses = {name: hosting.address(each) for name, each in bound.items()}
-    apps = [(api.app(), front), *((search.apps[name], bound[name]) for name in search.apps)]
+    apps: list[tuple[ASGIApp, socket]] = [
+        (api.app(), front),
+        *((search.apps[name], bound[name]) for name in search.apps),
+    ]
     urls = search.urls(addresses)
     base = hosting.address(front)
     with hosting.serving(apps):

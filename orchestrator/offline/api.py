@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.errors import UsageError
 from orchestrator.offline import connector, history, models, rules
 from orchestrator.offline.errors import ApiError, invalid
-from orchestrator.offline.oddities import Dropped
+from orchestrator.offline.oddities import DroppedError
 from orchestrator.offline.prompt import Counter, Json
 from orchestrator.offline.request import Request
 from orchestrator.offline.response import Response
@@ -77,7 +77,7 @@ class MessagesApi:
                 history.check(request, response.prompt)
                 history.window(response.prompt, response.window)
                 if fault == "no_answer":
-                    raise Dropped
+                    raise DroppedError
                 if request.stream:
                     await _send_events(send, response.events(), request_id)
                 else:
@@ -90,20 +90,23 @@ class MessagesApi:
             self.state.spend_faulty_pass()
             after = {"retry-after": f"{self.state.behaviour.retry_after:g}"} if fault == "429" else {}
             raise ApiError(int(fault), _FAULT_ERRORS[fault], after)
+        return self._read_request(http, body, number, request_id)
+
+    def _read_request(
+        self, http: HttpRequest, body: Any, number: int, request_id: str, *, counting: bool = False
+    ) -> Request:
+        version = rules.check_version(http.headers.get("anthropic-version"))
         betas = rules.check_betas(http.headers.get("anthropic-beta", ""), self.state.behaviour.refused_betas)
-        model = rules.check_shape(body, betas)
-        request = Request(body, betas, model, number, request_id)
+        model = rules.check_shape(body, betas, version, counting=counting)
+        request = Request(body, betas, version, model, number, request_id)
         rules.check(request)
         return request
 
     async def count_tokens(self, http: HttpRequest, send: Send, request_id: str) -> None:
         body = await self._read(http)
-        self.state.log(_log_entry(http, body))
+        number = self.state.log(_log_entry(http, body))
         self._check_key(http)
-        betas = rules.check_betas(http.headers.get("anthropic-beta", ""), self.state.behaviour.refused_betas)
-        model = rules.check_shape(body, betas, counting=True)
-        request = Request(body, betas, model, -1, request_id)
-        rules.check(request)
+        request = self._read_request(http, body, number, request_id, counting=True)
         async with connector.toolbox(body, self.state.behaviour.mcp_timeout) as box:
             listed = {name: server.tools for name, server in box.servers.items()}
             prompt = request.prompt(Counter(self.state.behaviour.bytes_per_token), listed)
@@ -212,7 +215,7 @@ class _Endpoint:
                 group.start_soon(_cancel_when_left, receive, group.cancel_scope)
                 await self._answer(http, send, request_id)
                 group.cancel_scope.cancel()
-        except* Dropped:
+        except* DroppedError:
             # uvicorn closes the connection without an ending when an application fails like this.
             raise ConnectionAbortedError from None
 

@@ -20,25 +20,22 @@ def fill(schema: Schema, question: str, queries: list[str]) -> dict[str, Any]:
 def value(schema: Schema, root: Schema, question: str, queries: list[str]) -> Any:
     """One value that this schema accepts, made of the question where it takes text."""
     schema = _resolved(schema, root)
-    if "const" in schema:
-        return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
+    if fixed := [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]:
+        return fixed[0]
+    made: Any
     match _type(schema):
         case "array":
-            return _array(schema, root, question, queries)
+            made = _array(schema, root, question, queries)
         case "object":
             inner = schema.get("properties") or {}
             names = schema.get("required") or list(inner)
-            return {name: value(inner[name], root, question, queries) for name in names if name in inner}
-        case "integer" | "number":
-            return schema.get("default", schema.get("minimum", 5))
-        case "boolean":
-            return schema.get("default", False)
-        case "null":
-            return None
-        case _:
-            return question[: schema.get("maxLength", len(question))]
+            made = {name: value(inner[name], root, question, queries) for name in names if name in inner}
+        case "string":
+            made = question[: schema.get("maxLength", len(question))]
+        case kind:
+            plain = {"boolean": False, "null": None}
+            made = schema.get("default", plain.get(kind, schema.get("minimum", 5)))
+    return made
 
 
 def _array(schema: Schema, root: Schema, question: str, queries: list[str]) -> list[Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 BETAS: Final = frozenset(
-    """
+    re.findall(
+        r"[\w-]+",
+        """
     advanced-tool-use-2025-11-20 advisor-tool-2026-03-01 afk-mode-2026-01-31 agent-memory-2026-07-22
     auto-mode-classifier-2026-07-16 cache-diagnosis-2026-04-07 cache-keepalive-2026-09-03 claude-code-20250219
     claude-code-side-query-2026-09-29 code-execution-2025-05-22 compact-2026-01-12 compact-2026-09-04
@@ -28,5 +31,6 @@ BETAS: Final = frozenset(
     timing-2026-09-09 token-counting-2024-11-01 token-efficient-tools-2025-02-19 tool-provenance-2026-10-26
     tool-search-tool-2025-10-19 user-profiles-2026-03-24 user-profiles-2026-08-18 user-profiles-2026-09-04
     user-profiles-billing-2026-10-01 web-search-2025-03-05 web-search-results-only-2026-11-15
-    """.split()
+    """,
+    )
 )

@@ -159,7 +159,8 @@ def tools(body: Json, hosted: dict[str, list[Json]]) -> list[Tool]:
         for server, listing in hosted.items()
         for each in listing
     ]
-    for each in body.get("tools") or ():
-        if each.get("type", "custom") == "custom" and isinstance(each.get("input_schema"), dict):
-            found.append(Tool(each["name"], None, str(each.get("description") or ""), each["input_schema"]))
+    own = [each for each in body.get("tools") or () if isinstance(each.get("input_schema"), dict)]
+    found += [
+        Tool(each["name"], None, str(each.get("description") or ""), each["input_schema"]) for each in own
+    ]
     return found

@@ -40,13 +40,13 @@ class Toolbox:
     fresh: list[str] = field(default_factory=list)
     """Servers that were asked for their tools now, and not pinned."""
 
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], timeout: float) -> Json:
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], patience: float) -> Json:
         """Carry out one call; whatever goes wrong inside the loop is a result with `is_error`."""
         found = self.servers.get(server)
         if found is None or tool not in found.enabled:
             return _failed(f"Tool '{tool}' not found on MCP server '{server}'.")
         try:
-            result = await found.client.call_tool(tool, dict(arguments), read_timeout_seconds=timeout)
+            result = await found.client.call_tool(tool, dict(arguments), read_timeout_seconds=patience)
         except Exception as error:
             return _failed(f"Error while calling MCP tool '{tool}': {error}")
         # The service passes text on and nothing else: no structured content, no _meta.
@@ -59,7 +59,7 @@ def _failed(text: str) -> Json:
 
 
 @asynccontextmanager
-async def toolbox(body: Json, timeout: float) -> AsyncIterator[Toolbox]:
+async def toolbox(body: Json, patience: float) -> AsyncIterator[Toolbox]:
     """Open the MCP servers of a request; one that cannot be reached is a 400, as with the service."""
     toolsets = {tool["mcp_server_name"]: tool for tool in body.get("tools") or () if _is_toolset(tool)}
     known = _earlier_listings(body)
@@ -67,13 +67,9 @@ async def toolbox(body: Json, timeout: float) -> AsyncIterator[Toolbox]:
         box = Toolbox()
         for wanted in body.get("mcp_servers") or ():
             toolset = toolsets[wanted["name"]]
-            client, listing = await _open(stack, wanted, timeout)
-            pinned = toolset.get("tools")
-            if pinned is not None:
-                listing = list(pinned)
-            elif wanted["name"] in known:
-                listing = known[wanted["name"]]
-            else:
+            known_listing = toolset.get("tools") or known.get(wanted["name"])
+            client, listing = await _open(stack, wanted, patience, known_listing)
+            if known_listing is None:
                 box.fresh.append(wanted["name"])
             enabled = frozenset(tool["name"] for tool in listing if _enabled(tool["name"], toolset))
             box.servers[wanted["name"]] = Server(wanted["name"], client, listing, enabled)
@@ -100,7 +96,10 @@ def _earlier_listings(body: Json) -> dict[str, list[Json]]:
     }
 
 
-async def _open(stack: AsyncExitStack, wanted: Json, timeout: float) -> tuple[Client, list[Json]]:
+async def _open(
+    stack: AsyncExitStack, wanted: Json, patience: float, listing: list[Json] | None
+) -> tuple[Client, list[Json]]:
+    """Connect; a server whose tools are known already is not asked for them."""
     statuses: list[int] = []
 
     async def note(response: httpx2.Response) -> None:
@@ -109,7 +108,7 @@ async def _open(stack: AsyncExitStack, wanted: Json, timeout: float) -> tuple[Cl
     token = wanted.get("authorization_token")
     http = httpx2.AsyncClient(
         headers={"Authorization": f"Bearer {token}"} if token else None,
-        timeout=httpx2.Timeout(timeout, connect=5),
+        timeout=httpx2.Timeout(patience, connect=5),
         event_hooks={"response": [note]},
         trust_env=False,  # A proxy of this machine must not stand between two programs on loopback.
     )
@@ -117,16 +116,26 @@ async def _open(stack: AsyncExitStack, wanted: Json, timeout: float) -> tuple[Cl
     try:
         await stack.enter_async_context(http)
         client = await stack.enter_async_context(
-            Client(transport, mode="legacy", read_timeout_seconds=timeout, cache=None)
+            Client(transport, mode="legacy", read_timeout_seconds=patience, cache=None)
         )
-        listed = await client.list_tools()
+        return client, await _tools(client) if listing is None else list(listing)
     except Exception as error:
         raise _unreachable(wanted["name"], statuses) from error
-    tools = [
-        {"name": tool.name, "description": tool.description or "", "input_schema": tool.input_schema}
-        for tool in listed.tools
-    ]
-    return client, tools
+
+
+async def _tools(client: Client) -> list[Json]:
+    """All tools that the server lists, page by page."""
+    found: list[Json] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += [
+            {"name": tool.name, "description": tool.description or "", "input_schema": tool.input_schema}
+            for tool in page.tools
+        ]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def _unreachable(name: str, statuses: list[int]) -> ApiError:

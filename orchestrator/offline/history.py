@@ -34,17 +34,17 @@ def _client_calls(messages: list[Json]) -> None:
         missing = [b["id"] for b in content if b.get("type") == "tool_use" and b.get("id") not in answered]
         if missing:
             raise invalid(
-                f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-                f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in "
-                "the next message."
+                f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately "
+                f"after: {', '.join(missing)}. Each `tool_use` block must have a corresponding "
+                "`tool_result` block in the next message."
             )
         asked = {each.get("id") for each in before if each.get("type") == "tool_use"}
         for each in content:
             if each.get("type") == "tool_result" and each.get("tool_use_id") not in asked:
                 raise invalid(
                     f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: "
-                    f"{each.get('tool_use_id')}. Each `tool_result` block must have a corresponding `tool_use` "
-                    "block in the previous message."
+                    f"{each.get('tool_use_id')}. Each `tool_result` block must have a corresponding "
+                    "`tool_use` block in the previous message."
                 )
 
 
@@ -105,8 +105,8 @@ def _thinking_blocks(request: Request, prompt: Prompt) -> None:
         before = pieces[index - 1].digest if index else ""
         if (held.model not in allowed or not signing.fits(signature, before)) and not _drops(request):
             raise invalid(
-                f"messages: Invalid `signature` in `thinking` block ({_place(pieces, index)}): it is bound to a "
-                "different conversation. Send the model, system prompt, tools and earlier messages unchanged."
+                f"messages: Invalid `signature` in `thinking` block ({_place(pieces, index)}): it is bound "
+                "to a different conversation. Send model, system prompt, tools and messages unchanged."
             )
 
 
@@ -130,5 +130,6 @@ def _ending(request: Request, *, paused: bool) -> None:
             raise invalid(f"messages.{index}: The final block in an assistant message cannot be `thinking`.")
     if request.body["messages"][-1]["role"] == "assistant" and not paused and not request.model.prefill:
         raise invalid(
-            "This model does not support assistant message prefill. The conversation must end with a user message."
+            "This model does not support assistant message prefill. "
+            "The conversation must end with a user message."
         )

@@ -26,30 +26,38 @@ _REFUSAL: Final = {
 }
 
 
-class Dropped(Exception):
+class DroppedError(Exception):
     """The connection is to be cut here, without an ending."""
+
+
+_STOPS: Final[dict[str | None, str]] = {
+    "refusal": "refusal",
+    "partial_refusal": "refusal",
+    "max_tokens": "max_tokens",
+    "context_exceeded": "model_context_window_exceeded",
+    "empty": "end_turn",
+    "unknown_stop_reason": _UNKNOWN,
+}
+"""Faults that end the response with this pass, and its stop reason."""
+_SAY_NOTHING: Final = ("refusal", "empty")
+_SAY_HALF: Final = ("partial_refusal", "max_tokens", "context_exceeded")
 
 
 def plan(wanted: Pass, response: Response) -> Pass:
     """The pass as the fault lets it happen."""
-    half = wanted.text[: len(wanted.text) // 2]
-    match response.fault:
-        case "refusal" | "fallback" if response.fault == "refusal" or not response.request.fallbacks:
-            response.stop_details = dict(_REFUSAL)
-            return Pass(thinking=0, stop_reason="refusal")
-        case "partial_refusal":
-            response.stop_details = dict(_REFUSAL)
-            return Pass(thinking=wanted.thinking, text=half, stop_reason="refusal")
-        case "max_tokens":
-            return Pass(thinking=wanted.thinking, text=half, stop_reason="max_tokens")
-        case "context_exceeded":
-            return Pass(thinking=wanted.thinking, text=half, stop_reason="model_context_window_exceeded")
-        case "empty":
-            return Pass(thinking=0, stop_reason="end_turn")
-        case "unknown_stop_reason":
-            return wanted.model_copy(update={"calls": (), "stop_reason": _UNKNOWN})
-        case _:
-            return wanted
+    if response.fault in ("fallback", "sticky_fallback") and not response.request.fallbacks:
+        response.fault = "refusal"
+    fault = response.fault
+    if fault not in _STOPS:
+        return wanted
+    if _STOPS[fault] == "refusal":
+        response.stop_details = dict(_REFUSAL)
+    said: Json = {"calls": (), "stop_reason": _STOPS[fault]}
+    if fault in _SAY_NOTHING:
+        said |= {"thinking": 0, "text": ""}
+    elif fault in _SAY_HALF:
+        said["text"] = wanted.text[: len(wanted.text) // 2]
+    return wanted.model_copy(update=said)
 
 
 async def before_pass(response: Response) -> AsyncIterator[Event]:
@@ -124,7 +132,7 @@ async def twist(events: AsyncIterator[Event], response: Response) -> AsyncIterat
             deltas += 1
             if deltas > _CUT_AT_DELTA:
                 if fault == "dropped_stream":
-                    raise Dropped
+                    raise DroppedError
                 yield {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
                 return
         for odd in _ODD.get(fault or "", _plain)(event):

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 Section = Literal["tools", "system", "messages"]
 _BLOCK_OVERHEAD = 3
 _TOOL_OVERHEAD = 12
-_IMAGE_TOKENS = 1_500
+_OF_KIND = {"image": 1_500, "mcp_tool_listing": 0, "fallback": 0}
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,19 @@ class Counter:
 
     def block(self, block: Mapping[str, Any]) -> int:
         """Tokens of a content block as it stands in a prompt; its own output cost is the same."""
-        match block.get("type"):
-            case "thinking" | "redacted_thinking":
-                held = signing.thinking_tokens(str(block.get("signature") or ""))
-                return held if held is not None else self.text(str(block.get("thinking") or ""))
-            case "text":
-                return self.text(str(block.get("text") or ""))
-            case "tool_use" | "mcp_tool_use" | "server_tool_use":
-                return self.call(str(block.get("name")), canonical(block.get("input")))
-            case "tool_result" | "mcp_tool_result":
-                return _BLOCK_OVERHEAD + sum(self.block(each) for each in blocks(block.get("content")))
-            case "image":
-                return _IMAGE_TOKENS
-            case "mcp_tool_listing" | "fallback":
-                return 0
-            case _:
-                return self.text(canonical(block))
+        kind = block.get("type")
+        if kind in ("thinking", "redacted_thinking"):
+            held = signing.thinking_tokens(str(block.get("signature") or ""))
+            tokens = self.text(str(block.get("thinking") or "")) if held is None else held
+        elif kind == "text":
+            tokens = self.text(str(block.get("text") or ""))
+        elif kind in ("tool_use", "mcp_tool_use", "server_tool_use"):
+            tokens = self.call(str(block.get("name")), canonical(block.get("input")))
+        elif kind in ("tool_result", "mcp_tool_result"):
+            tokens = _BLOCK_OVERHEAD + sum(self.block(each) for each in blocks(block.get("content")))
+        else:
+            tokens = _OF_KIND[kind] if kind in _OF_KIND else self.text(canonical(block))
+        return tokens
 
     def call(self, name: str, arguments: str) -> int:
         return _TOOL_OVERHEAD + self.text(name) + self.text(arguments)

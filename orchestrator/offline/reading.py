@@ -1,4 +1,4 @@
-"""How the stand-in model reads: excerpts out of tool results or a prompt, and the sentences that match best."""
+"""How the stand-in model reads: excerpts out of results or a prompt, the sentences that match best."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ _BREAK = re.compile(r"(?<=[.!?])[\"')]?\s+(?=[\"'(`]?[A-Z0-9])|\n\s*\n|\n(?=\s*(
 _WORD = re.compile(r"\w+")
 _HEADING = re.compile(r"^\s*#{1,6}\s.*$", re.MULTILINE)
 _STOP = frozenset(
-    "a about after all also am an and any are as at be been before but by can could did do does doing for "
-    "from had has have he her his how i if in into is it its just me more most my no not of on one only or "
-    "other our out over she should so some such than that the their them then there these they this to too "
-    "up was we were what when where which while who whom why will with would you your please tell explain "
-    "give find describe happen happens work works use used using".split()
+    re.findall(
+        r"\w+",
+        """
+        a about after all also am an and any are as at be been before but by can could did do does
+        doing for from had has have he her his how i if in into is it its just me more most my no
+        not of on one only or other our out over she should so some such than that the their them
+        then there these they this to too up was we were what when where which while who whom why
+        will with would you your please tell explain give find describe happen happens work works
+        use used using
+        """,
+    )
 )
 _SHORTEST, _LONGEST = 30, 420
 

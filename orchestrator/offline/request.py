@@ -17,6 +17,7 @@ class Request:
 
     body: Json
     betas: frozenset[str]
+    version: str
     model: models.Model
     number: int
     id: str

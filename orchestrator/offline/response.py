@@ -17,7 +17,7 @@ from orchestrator.offline.billing import Entry
 from orchestrator.offline.connector import Toolbox
 from orchestrator.offline.prompt import Counter, Json, Prompt
 from orchestrator.offline.request import Request
-from orchestrator.offline.sampling import Event, Full, Writer
+from orchestrator.offline.sampling import Event, NoRoomError, Writer
 from orchestrator.offline.state import Fault, Pass, State
 
 
@@ -111,30 +111,34 @@ class Response:
                 yield event
             async for event in self._sample(plan):
                 yield event
-        except Full:
+        except NoRoomError:
             self.stop_reason = "max_tokens"
             return
-        if plan.stop_reason is not None:
-            self.stop_reason = plan.stop_reason
-            return
+        self.stop_reason = plan.stop_reason
         open_calls = self._open_calls()
-        last = self.passes >= self.told.pause_after
-        if open_calls and not (last and self.told.pause_open):
+        if self.stop_reason is None and open_calls and not (self._last_pass and self.told.pause_open):
             async for event in self._results(open_calls):
                 yield event
-        if any(call.server is None or call.server not in self.box.servers for call in plan.calls):
-            self.stop_reason = "tool_use"
-        elif not plan.calls:
-            self.stop_reason = "end_turn"
-        elif last:
-            self.stop_reason = "pause_turn"
-        elif self.prompt.tokens >= self.window:
-            self.stop_reason = "model_context_window_exceeded"
-        else:
+        self.stop_reason = self.stop_reason or self._reason_to_stop(plan)
+        if self.stop_reason is None:
             self.begin_pass()
+
+    def _reason_to_stop(self, plan: Pass) -> str | None:
+        if not plan.calls:
+            return "end_turn"
+        if any(call.server not in self.box.servers for call in plan.calls):
+            return "tool_use"
+        if self._last_pass:
+            return "pause_turn"
+        return "model_context_window_exceeded" if self.prompt.tokens >= self.window else None
+
+    @property
+    def _last_pass(self) -> bool:
+        return self.passes >= self.told.pause_after
 
     @property
     def window(self) -> int:
+        """The largest prompt in tokens."""
         return self.told.context_window or self.model.window
 
     async def _sample(self, plan: Pass) -> AsyncIterator[Event]:
@@ -147,10 +151,9 @@ class Response:
             async for event in self.writer.text(plan.text):
                 yield event
         for call in plan.calls:
-            hosted = call.server is not None and call.server in self.box.servers
+            hosted = call.server in self.box.servers
             stem = "mcptoolu" if hosted else "toolu"
-            last = self.passes >= self.told.pause_after
-            identifier = signing.call_id(stem, self.prompt.digest, last=last)
+            identifier = signing.call_id(stem, self.prompt.digest, last=self._last_pass)
             if hosted:
                 block = {
                     "type": "mcp_tool_use",
@@ -221,7 +224,7 @@ class Response:
         return {"type": entry.kind, **({"model": entry.model.id} if named else {}), **entry.counts()}
 
     def _message_delta(self) -> Event:
-        delta = {"stop_reason": self.stop_reason, "stop_sequence": None}
+        delta: Json = {"stop_reason": self.stop_reason, "stop_sequence": None}
         if self.stop_details is not None:
             delta["stop_details"] = self.stop_details
         event: Event = {"type": "message_delta", "delta": delta, "usage": self.usage()}

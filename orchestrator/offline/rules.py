@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -12,10 +13,18 @@ from orchestrator.offline.prompt import Json, blocks
 from orchestrator.offline.request import Request
 
 _FIELDS: Final = frozenset(
-    "model messages max_tokens system tools tool_choice thinking stream metadata stop_sequences service_tier "
-    "cache_control container context_management mcp_servers output_config inference_geo speed fallbacks "
-    "compaction diagnostics billing_policy fallback_credit_token thread".split()
+    re.findall(
+        r"\w+",
+        """
+        model messages max_tokens system tools tool_choice thinking stream metadata stop_sequences
+        service_tier cache_control container context_management mcp_servers output_config
+        inference_geo speed fallbacks compaction diagnostics billing_policy fallback_credit_token
+        thread
+        """,
+    )
 )
+NEWEST_VERSION: Final = "2026-10-21"
+_VERSIONS: Final = ("2023-01-01", "2023-06-01", NEWEST_VERSION)
 _SAMPLING: Final = ("temperature", "top_p", "top_k")
 _NEEDED_BETA: Final = {
     "mcp_servers": ("mcp-client-2025-04-04", "mcp-client-2025-11-20", "mcp-client-2026-09-15"),
@@ -29,6 +38,8 @@ _TASK_BUDGET_BETA: Final = "task-budgets-2026-03-13"
 _TASK_BUDGET_MINIMUM: Final = 20_000
 _BREAKPOINTS: Final = 4
 _ROLES: Final = ("user", "assistant", "system")
+_SYSTEM_TURNS: Final = ("mid-conversation-system", "mid-conversation-tool-changes", "per-turn-control")
+"""Betas under which instructions may stand between the messages."""
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 
 
@@ -39,13 +50,22 @@ def check_betas(header: str, refused: tuple[str, ...]) -> frozenset[str]:
     if unknown:
         listed = ", ".join(f"`{name}`" for name in unknown)
         raise invalid(
-            f"Unexpected value(s) {listed} for the `anthropic-beta` header. Please consult our documentation at "
-            "platform.claude.com/docs or try again without the header."
+            f"Unexpected value(s) {listed} for the `anthropic-beta` header. Please consult our "
+            "documentation at platform.claude.com/docs or try again without the header."
         )
     return frozenset(names)
 
 
-def check_shape(body: Any, betas: frozenset[str], *, counting: bool = False) -> models.Model:
+def check_version(header: str | None) -> str:
+    """The API version that a request was written for; some refusals came with a later one."""
+    if header is None:
+        raise invalid("anthropic-version: header is required")
+    if header not in _VERSIONS:
+        raise invalid(f'anthropic-version: "{header}" is not a valid version')
+    return header
+
+
+def check_shape(body: Any, betas: frozenset[str], version: str, *, counting: bool = False) -> models.Model:
     """Fields and their types; the model that is asked for."""
     if not isinstance(body, dict):
         raise invalid("The request body is not a JSON object.")
@@ -53,11 +73,13 @@ def check_shape(body: Any, betas: frozenset[str], *, counting: bool = False) -> 
         if name not in body:
             raise invalid(f"{name}: Field required")
     for name in body:
-        if name in _SAMPLING:
+        if name in _SAMPLING and version == NEWEST_VERSION:
             raise invalid(
                 f"`{name}` is not supported on this API version. Please remove it from your request."
             )
-        if name not in _FIELDS or (name in _NEEDED_BETA and not betas & set(_NEEDED_BETA[name])):
+        if name not in (*_FIELDS, *_SAMPLING) or (
+            name in _NEEDED_BETA and not betas & set(_NEEDED_BETA[name])
+        ):
             raise invalid(f"{name}: Extra inputs are not permitted")
     model = models.find(str(body["model"]))
     if model is None:
@@ -168,7 +190,8 @@ def _mcp(request: Request) -> None:
             raise invalid(f"mcp_servers: MCP server names must be unique. Found duplicate: '{name}'")
         if sets.count(name) != 1:
             raise invalid(
-                f"MCP server '{name}' must be referenced by exactly one mcp_toolset in tools, found {sets.count(name)}"
+                f"MCP server '{name}' must be referenced by exactly one mcp_toolset in tools, "
+                f"found {sets.count(name)}"
             )
     for name in sets:
         if name not in names:
@@ -204,9 +227,7 @@ def _messages(request: Request) -> None:
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise invalid(f"messages.{index}.role: Input should be 'user' or 'assistant'")
-        if message["role"] == "system" and not any(
-            b.startswith("mid-conversation-system") for b in request.betas
-        ):
+        if message["role"] == "system" and not any(beta.startswith(_SYSTEM_TURNS) for beta in request.betas):
             raise invalid(f"messages.{index}.role: Input should be 'user' or 'assistant'")
         if not message.get("content") and not (message["role"] == "assistant" and index == len(messages) - 1):
             raise invalid(f"messages.{index}: all messages must have non-empty content")
@@ -227,6 +248,8 @@ def _text(request: Request) -> None:
 
 def _placement(request: Request) -> None:
     """Documents do not stand in assistant messages, nor citations in what the user says."""
+    if request.version != NEWEST_VERSION:
+        return
     for place, block in _content(request.body):
         role = request.body["messages"][int(place.split(".")[1])]["role"]
         if role == "assistant" and block.get("type") == "document":

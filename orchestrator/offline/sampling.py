@@ -22,7 +22,7 @@ _ESTIMATE_QUANTUM = 10
 _SUMMARY = "This is the stand-in, a plain program: it looks for sentences that match the question."
 
 
-class Full(Exception):
+class NoRoomError(Exception):
     """The pass has no room for another token: `max_tokens`."""
 
 
@@ -84,7 +84,7 @@ class Writer:
         yield {"type": "content_block_stop", "index": self.index}
         self._keep({"type": "thinking", "thinking": summary, "signature": signature})
         if tokens < wanted:
-            raise Full
+            raise NoRoomError
 
     def _estimates(self, tokens: int) -> Iterator[int]:
         """Increments of the running estimate: multiples of a quantum, off by the factor that was told."""
@@ -102,7 +102,7 @@ class Writer:
         """Visible text in chunks; cut where the room ends."""
         chunks = list(_chunks(text, _TEXT_CHUNK))
         if chunks and self.prompt.counter.text(chunks[0]) > self.room:
-            raise Full
+            raise NoRoomError
         yield self._start({"type": "text", "text": ""})
         if not self.pinged:
             self.pinged = True
@@ -121,7 +121,7 @@ class Writer:
         yield {"type": "content_block_stop", "index": self.index}
         self._keep({"type": "text", "text": said, **({"citations": citations} if citations else {})})
         if said != text:
-            raise Full
+            raise NoRoomError
 
     async def call(self, block: Json) -> AsyncIterator[Event]:
         """A tool call: opened with an empty input, which then comes as pieces of JSON."""
@@ -136,7 +136,7 @@ class Writer:
             if tokens - billed > self.room:
                 yield {"type": "content_block_stop", "index": self.index}
                 self.content.append({**block, "input": {}})
-                raise Full
+                raise NoRoomError
             self.generate(tokens, billed)
             billed = tokens
             yield self._delta({"type": "input_json_delta", "partial_json": chunk})
