@@ -48,8 +48,6 @@ PATIENCE_SECONDS: Final = 20.0
 """The longest Retry-After that is waited for; above it the error names the wait."""
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=10.0, read=300.0)
 """Reading waits longest: a slow search is silence in the stream."""
-TOOLSET_BYTES: Final = 8_000
-"""Names, descriptions and schemas of one server's tools, as the model reads them."""
 
 
 class Connector:
@@ -112,7 +110,7 @@ class Connector:
         options, refused = self.options, self._refused_betas
         betas = [request.THINKING_COUNT_BETA]
         extra: Json = {}
-        if options.fallbacks != "off":
+        if options.uses_fallbacks:
             betas.append(request.FALLBACK_BETA)
             extra["fallbacks"] = "default"
         if "mcp_servers" in body:
@@ -196,8 +194,7 @@ class _Conversation:
         self._allowed = allowed
         self._unlisted = dict(allowed)
         self._messages: list[Json] = [m for point in backend.context.earlier for m in point.blocks]
-        self._untold = True
-        """Whether the budget has not been told of the conversation so far."""
+        self._opening = True
 
     async def turn(self, prompt: str, purpose: Purpose = "answer") -> AsyncGenerator[Event]:
         """Ask, and carry on what the service pauses."""
@@ -235,11 +232,10 @@ class _Conversation:
     def _body(self, said: list[Json]) -> Json:
         """The next request, with the output that the budget allows it. Raises LimitExceeded."""
         body = self._backend.body(self._allowed, self._messages, 0)
-        new = request.json_bytes(said)
-        if self._untold:
-            new = request.json_bytes([body["system"], body["messages"]]) + TOOLSET_BYTES * len(self._allowed)
-        body["max_tokens"] = self._backend.context.budget.max_tokens(new)
-        self._untold = False
+        # the budget knows of the opening: system prompt, tools and the first question
+        new = self._messages[: -len(said)] if self._opening else said
+        self._opening = False
+        body["max_tokens"] = self._backend.context.budget.max_tokens(request.json_bytes(new) if new else 0)
         return body
 
     def _keep(self, said: list[Json], fold: StreamFold) -> Checkpoint | None:

@@ -91,8 +91,7 @@ def context_exceeded(value: str | None = None, ceiling: str | None = None) -> Li
         "context",
         float(value) if value else "more than fits",
         float(ceiling) if ceiling else None,
-        "the conversation no longer fits into the model's context window; a lower --clear-trigger keeps it"
-        " smaller",
+        "the conversation no longer fits into the model's context window; ask a narrower question",
     )
 
 
