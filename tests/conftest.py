@@ -11,7 +11,7 @@ import pytest
 from orchestrator import offline
 from orchestrator.offline import StandIns
 
-_FOREIGN = ("ANTHROPIC_", "PARALLEL_", "ORCHESTRATOR_", "CLAUDE_", "EXA_", "XDG_")
+_FOREIGN = ("ANTHROPIC_", "PARALLEL_", "ORCHESTRATOR_", "CLAUDE", "EXA_", "XDG_")
 
 
 @pytest.fixture(autouse=True)

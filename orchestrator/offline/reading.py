@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -10,8 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_ID = re.compile(r"\[(S\d{1,6})\]")
+from pydantic_core import from_json
+
+_ANY_ID = re.compile(r"\[S\d{1,6}\]")
 _ID_HEAD = re.compile(r"""^[\s>#*\-]*(?:<\w+\s+)?(?:\[|source_id["']?\s*[:=]\s*["']?|id=["'])(S\d{1,6})\b""")
+_ID_BEHIND = re.compile(r"https?://\S+\s+\[(S\d{1,6})\]")
+_TITLE = re.compile(r"\s*(?:title\s*:|#{1,6}\s)\s*(.+)", re.IGNORECASE)
+_FIELD = re.compile(r"\s*(?:[A-Z][A-Za-z ]{1,18}:(?:\s+\S{1,40})?|-{3,}|\.{3}|Title:.*)\s*$")
+"""A line of a result that says something about the page and not of it."""
 _LINK = re.compile(r"(?<!!)\[([^\]\n]{1,300})\]\(<?(https?://[^\s>]+?)>?\)(?=[\s.,;:!?|]|$)", re.MULTILINE)
 _URL = re.compile(r"https?://[^\s<>\"'\]]+")
 _BREAK = re.compile(r"(?<=[.!?])[\"')]?\s+(?=[\"'(`]?[A-Z0-9])|\n\s*\n|\n(?=\s*(?:[-*#>|]|\d+\.)\s)")
@@ -111,7 +116,7 @@ def _json(text: str) -> Any:
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.loads(text)
+        return from_json(text, allow_partial="trailing-strings")
     except ValueError:
         return None
 
@@ -155,34 +160,40 @@ def link(title: str, url: str) -> str:
 def from_text(text: str) -> list[Excerpt]:
     """Excerpts of a plain or Markdown text: what follows a source id, a link or an address belongs to it."""
     found: list[Excerpt] = []
-    marker, lines = "", list[str]()
-    by_id = bool(_ID.search(text))
+    marker, title = "", ""
+    lines: list[str] = []
+    by_id = any(_id_of(line) for line in text.splitlines())
     for line in text.splitlines():
-        head = _head(line, by_id)
+        title = named[1].strip() if (named := _TITLE.match(line)) else title
+        head = _id_of(line) if by_id else _link_of(line, title)
         if head is None:
-            lines.append(line)
+            lines += [] if _FIELD.match(line) else [line]
             continue
         _close(found, marker, lines)
-        marker, lines = head, [_rest(line)]
+        marker, title, lines = head, "", [_rest(line)]
     _close(found, marker, lines)
     return found
 
 
-def _head(line: str, by_id: bool) -> str | None:
-    """The marker that this line begins a source with; None where it goes on with the last one."""
-    if by_id:
-        begins = _ID_HEAD.match(line)
-        return f"[{begins[1]}]" if begins else None
+def _id_of(line: str) -> str | None:
+    """The source id that this line begins a source with: in front, or behind the address."""
+    begins = _ID_HEAD.match(line) or _ID_BEHIND.search(line)
+    return f"[{begins[1]}]" if begins else None
+
+
+def _link_of(line: str, title: str) -> str | None:
+    """The link that this line begins a source with; None where it goes on with the last one."""
     if titled := _LINK.search(line):
         return link(titled[1], titled[2])
     if address := _URL.search(line):
-        return link("", address[0].rstrip(".,;:)"))
+        return link(title, address[0].rstrip(".,;:)"))
     return None
 
 
 def _rest(line: str) -> str:
     """What a line says beside the address it names."""
-    return re.sub(r"^[\s:—–\-|]+", "", _URL.sub("", _LINK.sub("", _ID.sub("", line, count=1))))
+    bare = _URL.sub("", _LINK.sub("", _ANY_ID.sub("", line)))
+    return "" if _FIELD.match(bare) or bare.lstrip().startswith("<") else re.sub(r"^[\s:—–\-|()]+", "", bare)
 
 
 def _close(found: list[Excerpt], marker: str, lines: list[str]) -> None:
