@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from pydantic_settings import CliApp, CliSettingsSource, SettingsError
 
 from orchestrator.errors import UsageError
@@ -50,14 +51,14 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def metavar(field: FieldInfo) -> str | None:
-    """How the value is named; None for a switch."""
+def metavar(field: FieldInfo, name: str) -> str:
+    """How the value is named."""
     shown = [item for item in field.metadata if isinstance(item, Shown)]
     if shown:
         return shown[-1].metavar
     if get_origin(field.annotation) is Literal:
         return "|".join(get_args(field.annotation))
-    return None if field.annotation is bool else "TEXT"
+    return name.upper()
 
 
 def default(field: FieldInfo) -> str:
@@ -65,7 +66,7 @@ def default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, dict):
         return ",".join(f"{name}={number}" for name, number in value.items())
-    return "" if value in (None, False, ()) else str(value)
+    return "" if value in (None, False, (), PydanticUndefined) else str(value)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,14 +76,12 @@ class _Parser(argparse.ArgumentParser):
 
 class _Help:
     def __init__(self, command: type[Settings], prog: str, without: frozenset[str]) -> None:
-        description, _, examples = (inspect.getdoc(command) or "").partition("\n\n")
         self.command = command
         self.without = without
         self.parser = _Parser(
             prog=prog,
-            usage=f"{prog} {_positional(command)}[options]",
-            description=description,
-            epilog=examples,
+            usage=" ".join(filter(None, (prog, positional(command), "[options]"))),
+            description=inspect.getdoc(command),
             formatter_class=_Format,
             allow_abbrev=False,
         )
@@ -98,8 +97,10 @@ class _Help:
         shown = default(field)
         kwargs["help"] = f"{field.description}{f' [{shown}]' if shown else ''}".replace("%", "%%")
         if "metavar" in kwargs:
-            kwargs["metavar"] = metavar(field) if args[0].startswith("-") else name.upper()
+            kwargs["metavar"] = metavar(field, name)
         group = _group(self.command, name)
+        if not group:
+            return parser.add_argument(*args, **kwargs)
         if group not in self.groups:
             self.groups[group] = parser.add_argument_group(group)
         return self.groups[group].add_argument(*args, **kwargs)
@@ -112,11 +113,12 @@ class _Format(argparse.RawDescriptionHelpFormatter):
 
 
 def _group(command: type[Settings], name: str) -> str:
-    """The first line of the class that defines the option."""
+    """What the class that defines the option says of itself; empty for the command's own."""
     owner = next(cls for cls in command.__mro__ if name in inspect.get_annotations(cls))
-    return "Command" if owner is command else (inspect.getdoc(owner) or "").partition("\n")[0]
+    return "" if owner is command else (inspect.getdoc(owner) or "").partition("\n")[0]
 
 
-def _positional(command: type[Settings]) -> str:
-    names = [name.upper() for name, field in command.model_fields.items() if POSITIONAL in field.metadata]
-    return "".join(f"{name} " for name in names)
+def positional(command: type[Settings]) -> str:
+    """What stands behind the command's name, as in `ask QUESTION`."""
+    fields = command.model_fields.items()
+    return " ".join(metavar(field, name) for name, field in fields if POSITIONAL in field.metadata)

@@ -201,7 +201,7 @@ class _Toml(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         data = self._read()
-        known = {name for cls in _subclasses(Settings) for name in cls.model_fields}
+        known = known_options()
         for name in data:
             if name not in known:
                 raise ConfigurationError(f"{self._file}: there is no setting {name!r}.")
@@ -219,6 +219,16 @@ class _Toml(PydanticBaseSettingsSource):
             raise ConfigurationError(f"{self._file}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # not TOML, not UTF-8
             raise ConfigurationError(f"{self._file}: {error}") from None
+
+
+def known_options() -> frozenset[str]:
+    """The options of all commands: what settings files and the environment may name."""
+    return frozenset(
+        name
+        for cls in _subclasses(Settings)
+        for name, field in cls.model_fields.items()
+        if POSITIONAL not in field.metadata
+    )
 
 
 def _subclasses(cls: type[Settings]) -> Iterator[type[Settings]]:

@@ -15,7 +15,7 @@ import platformdirs
 from pydantic import AliasChoices, Field, PrivateAttr, SecretStr
 
 from orchestrator.errors import ConfigurationError, UsageError
-from orchestrator.events import Limits
+from orchestrator.events import Limits, RunStarted
 from orchestrator.layers import (
     SHORT_NAMES,
     Address,
@@ -34,13 +34,13 @@ from orchestrator.layers import (
 )
 from orchestrator.servers import Configured, Pin, Server, ToolNotes, catalogue, names_in, obstacle
 
-__all__ = ["ANTHROPIC_URL", "Options", "Places", "Server", "Settings", "ToolNotes"]
+__all__ = ["ANTHROPIC_URL", "Options", "Places", "Server", "Settings", "Showing", "ToolNotes"]
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 
 
 class Places(Settings):
-    """Record"""
+    """Run files"""
 
     runs_dir: Annotated[Path | None, Shown("DIR")] = None
     """Folder for run files; by default in the user's state folder."""
@@ -79,7 +79,7 @@ class Searching(Settings):
     corpus: Annotated[Path | None, Shown("DIR")] = None
     """With --offline: search these Markdown, text or HTML files instead of the Python language reference."""
     parallel_api_key: Key = Field(
-        None, validation_alias=AliasChoices("PARALLEL_API_KEY", "parallel_api_key"), repr=False
+        default=None, validation_alias=AliasChoices("PARALLEL_API_KEY", "parallel_api_key"), repr=False
     )
     """Key of the Parallel search server; it works without one too."""
 
@@ -131,11 +131,11 @@ class Modelling(Settings):
     clear_at_least: Annotated[int, Field(ge=0), NoFlag] = 8_000
     """Tokens that clearing must free, so that it is worth the cache it costs."""
     anthropic_api_key: Key = Field(
-        None, validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"), repr=False
+        default=None, validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"), repr=False
     )
     """Key of the model service."""
     anthropic_base_url: Address = Field(
-        ANTHROPIC_URL, validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url")
+        default=ANTHROPIC_URL, validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url")
     )
     """Address of the model service; anything that speaks the Messages API."""
 
@@ -151,8 +151,19 @@ class Answering(Settings):
     """Model that judges."""
     follow_up: Annotated[str | None, Shown("RUN")] = None
     """Go on with the conversation of this run: an id, a unique prefix, a path or `last`."""
-    memory: bool = False
-    """Offer what earlier runs found, beside the search."""
+
+
+class Showing(Settings):
+    """Output"""
+
+    format: Literal["text", "markdown", "json", "html", "stream-json"] = "text"
+    """How the answer is written; stream-json is the run as it happens, one event a line."""
+    output: Annotated[Path | None, Shown("FILE")] = None
+    """Write to this file instead of standard output."""
+    quiet: bool = False
+    """Say nothing on standard error but why it failed."""
+    verbose: bool = False
+    """Say more on standard error."""
 
 
 class Options(Places, Answering, Modelling, Limiting, Searching):
@@ -169,6 +180,18 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
         """Whether a question that the model declines may be served by another one."""
         known = self.offline or self.anthropic_base_url == ANTHROPIC_URL
         return self.fallbacks == "on" or (self.fallbacks == "auto" and known)
+
+    def like(self, started: RunStarted) -> Self:
+        """The same options with model, backend, servers and limits of a run, where none were given."""
+        before = started.limits.model_dump() | {
+            "backend": started.backend,
+            "model": started.model,
+            "effort": started.effort,
+            "offline": started.offline,
+            "server": started.servers,
+        }
+        given = self.model_fields_set
+        return self.model_copy(update={name: v for name, v in before.items() if name not in given})
 
     def servers(self) -> tuple[Server, ...]:
         """The servers to use. Raises `ConfigurationError` that names file and field, or the known names."""

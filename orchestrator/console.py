@@ -1,0 +1,118 @@
+"""The terminal's side of the commands: standard output, standard error, files, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import unicodedata
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, Final, TypeVar
+
+from orchestrator.errors import Interrupted, UsageError
+
+T = TypeVar("T")
+_STOPPING: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+_LONGEST: Final = 100
+
+
+def prepare() -> None:
+    """A console that lacks a character must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def readable(argument: str) -> str:
+    """An argument without the lone surrogates that undecodable bytes leave."""
+    return argument.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def standard_input() -> str:
+    return sys.stdin.buffer.read().decode("utf-8-sig", "replace")
+
+
+def say(line: str) -> None:
+    """One line on standard error; a closed one is no reason to fail."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def out(text: str) -> None:
+    """Text and a line feed on standard output; JSON stays JSON where the console lacks characters."""
+    write_to(sys.stdout, text)
+
+
+def write_to(stream: IO[str], text: str) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        with suppress(ValueError):
+            text = json.dumps(json.loads(text))
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def give_up_output() -> None:
+    """Standard output is closed: what is left in its buffer goes nowhere, silently."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def deliver(text: str, file: Path | None) -> None:
+    """The command's one answer, to standard output or whole into a file."""
+    if file is None:
+        out(text)
+        return
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", newline="\n", dir=file.parent, prefix=f".{file.name}.", delete=False
+    ) as temporary:
+        temporary.write(f"{text}\n")
+    Path(temporary.name).replace(file)
+
+
+def require_place(file: Path | None) -> None:
+    """Refuse an --output that could not be written, before anything is spent."""
+    if file and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
+        raise UsageError(f"--output {file} cannot be written: name a file in a folder that exists.")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end. Ctrl-C, SIGTERM or a lost terminal cancel it, wait for its end, raise `Interrupted`."""
+    return asyncio.run(_interruptible(work))
+
+
+async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    # Where loops know no signal handlers (Windows), asyncio.run turns Ctrl-C into the same cancellation.
+    with suppress(NotImplementedError):
+        for name in _STOPPING:
+            if hasattr(signal, name):
+                loop.add_signal_handler(getattr(signal, name), task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise Interrupted("Stopped before it was done.") from None
+
+
+def short(value: Any) -> str:
+    """A value as one line of at most a hundred characters."""
+    line = plain(value if isinstance(value, str) else str(value))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def plain(text: str) -> str:
+    """One line without control characters: what pages say must not drive a terminal."""
+    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in " ".join(text.split()))
+
+
+def dollars(usd: float) -> str:
+    """A cap as a person writes it."""
+    return f"${usd:.2f}" if round(usd, 2) == usd else f"${usd:g}"
