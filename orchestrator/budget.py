@@ -212,7 +212,7 @@ class Budget:
                 estimated=True,
                 step=step,
                 purpose=opened.started.purpose if opened else "answer",
-                basis=opened.rates.basis if opened else "booked",
+                basis=self._booked_on(opened),
             )
             charges.append(Charge(line=line, settles=(step,)))
         for call in list(self._open_calls.values()):
@@ -478,11 +478,6 @@ class Budget:
             step = event.steps[at] if whole else event.steps[-1]
             summed = None if len(event.usage) > 1 or len(event.steps) == 1 else largest
             lines += self.prices.model_lines(usage, step, event.purpose, prompt_tokens=summed)
-        if self.billing.taught_by:
-            lines = [
-                line.model_copy(update={"basis": f"{line.basis}; rates seen in {self.billing.taught_by}"})
-                for line in lines
-            ]
         if not lines:  # the service reported, and reported nothing
             rates = self._rates(1)
             lines = [
@@ -498,6 +493,12 @@ class Budget:
             ]
         last = len(lines) - 1
         return [Charge(line=line, settles=event.steps if at == last else ()) for at, line in enumerate(lines)]
+
+    def _booked_on(self, opened: _Pass | None) -> str:
+        if opened is None:
+            return "as booked"
+        taught = self.billing.taught_by
+        return f"{opened.rates.basis}; rates seen in {taught}" if taught else opened.rates.basis
 
     def _fold_charge(self, event: Charge) -> None:
         self.lines.append(event.line)

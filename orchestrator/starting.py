@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from orchestrator import prompts, trace
+from orchestrator import __version__, prompts, trace
 from orchestrator.backends import Backend, RunContext, choose
 from orchestrator.billing import Billing, Teacher
 from orchestrator.budget import Budget
@@ -31,7 +31,7 @@ PREAMBLE_BYTES: Final = 1_000
 """What engine or service put around our prompts."""
 RUNS_LOOKED_AT: Final = 20
 """How many of the newest run files may teach how the service bills."""
-PACKAGES: Final = ("orchestrator", "anthropic", "claude-agent-sdk", "mcp", "genai-prices")
+PACKAGES: Final = ("anthropic", "claude-agent-sdk", "mcp", "genai-prices")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
         model=options.model,
         limits=options.limits,
         servers=tuple(server.name for server in servers),
-        versions={package: version(package) for package in PACKAGES},
+        versions={"orchestrator": __version__} | {name: version(name) for name in PACKAGES},
         offline=options.offline,
         base_url=options.anthropic_base_url,
         key_fingerprint=hashlib.sha256(_key(options).encode()).hexdigest()[:8],
