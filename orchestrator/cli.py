@@ -166,7 +166,11 @@ class Doctor(Command, Options):
     def run(self) -> int:
         from orchestrator import doctor
 
-        return console.run(doctor.report(self, console.out))
+        broken = console.run(doctor.report(self, console.out))
+        if not broken:
+            return 0
+        code = min(finding.code for finding in broken)
+        return _fail(code, f"{len(broken)} of these must be fixed before `ask` works as it is set up.")
 
 
 COMMANDS: Final[dict[str, dict[str, type[Command]]]] = {

@@ -40,13 +40,14 @@ class Finding:
         return f"{mark} {self.what}{f': {self.remedy}' if self.remedy else ''}"
 
 
-async def report(options: Options, out: Callable[[str], None]) -> int:
-    """Look at everything, say each finding, return the exit code: 0, 2 (set up) or 3 (unreachable)."""
-    codes = {0}
+async def report(options: Options, out: Callable[[str], None]) -> list[Finding]:
+    """Look at everything and say each finding; returns those that would end a run."""
+    broken = []
     async for finding in _findings(options):
         out(str(finding))
-        codes.add(finding.code)
-    return min(codes - {0}, default=0)
+        if finding.code:
+            broken.append(finding)
+    return broken
 
 
 async def _findings(options: Options) -> AsyncIterator[Finding]:
@@ -55,7 +56,7 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
     for variable in _unknown_variables():
         yield Finding(f"{variable} is no setting of this program", "correct its name, or ignore this")
     yield _key("ANTHROPIC_API_KEY", options.anthropic_api_key, needed=not options.offline)
-    yield _key("PARALLEL_API_KEY", options.parallel_api_key, needed=False)
+    yield _search_key(options)
     async with AsyncExitStack() as stack:
         if options.offline:
             from orchestrator.offline import stand_ins
@@ -101,7 +102,13 @@ def _key(variable: str, key: SecretStr | None, *, needed: bool) -> Finding:
         return Finding(f"{variable} is set")
     if needed:
         return Finding(f"{variable} is not set", "set it, or use --offline", USAGE_EXIT_CODE)
-    return Finding(f"{variable} is not set", "things work without it, with lower limits and fewer choices")
+    return Finding(f"{variable} is not set, and not needed")
+
+
+def _search_key(options: Options) -> Finding:
+    if options.parallel_api_key:
+        return Finding("PARALLEL_API_KEY is set")
+    return Finding("PARALLEL_API_KEY is not set", "set it for higher limits, other modes and domain filters")
 
 
 def _choices(options: Options) -> list[Finding]:
@@ -132,14 +139,15 @@ async def _reached(server: Server) -> Finding:
         async with asyncio.timeout(_PATIENCE_SECONDS), connect(server) as upstream:
             listed = [tool.upstream_name for tool in await upstream.tools()]
     except TimeoutError:
-        return Finding(where, f"no answer in {_PATIENCE_SECONDS} s, check network and proxy", 3)
+        remedy = f"no answer in {_PATIENCE_SECONDS} s, check network and proxy"
+        return Finding(where, remedy, EXIT_CODES["mcp_unavailable"])
     except RunError as error:
-        return Finding(where, str(error), EXIT_CODES[error.status])
+        remedy = f"{error} Check address, key, network and proxy; --offline needs none of them"
+        return Finding(where, remedy, EXIT_CODES[error.status])
     missing = sorted(set(server.tools) - set(listed))
     if missing:
-        return Finding(
-            where, f"it lists {', '.join(listed)}, but not {', '.join(missing)}: update the notes", 3
-        )
+        remedy = f"it lists {', '.join(listed)} but not {', '.join(missing)}: its entry needs other notes"
+        return Finding(where, remedy, EXIT_CODES["mcp_unavailable"])
     access = "with a key" if server.authorization_token else "without a key"
     return Finding(f"{where} answers {access} and lists {', '.join(listed)}")
 
