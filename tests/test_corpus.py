@@ -35,8 +35,8 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 # --- the Python language reference -----------------------------------------------------------------------
 
 
-def test_every_topic_of_this_interpreter_has_its_address() -> None:
-    assert set(documents._TOPICS) == set(topics)
+def test_every_topic_with_an_address_is_in_this_interpreter() -> None:
+    assert set(documents._TOPICS) <= set(topics)
 
 
 def test_every_page_stands_in_the_documentation_under_a_title_a_person_can_read(corpus: Corpus) -> None:
@@ -282,7 +282,7 @@ def test_html_becomes_the_text_that_a_reader_sees() -> None:
 
 
 def test_wrapped_prose_is_joined_and_lists_tables_verse_and_code_are_not(tmp_path: Path) -> None:
-    prose = "A paragraph that was wrapped by hand, at a well-\nknown column, goes on like this until a third\nline."
+    prose = "A paragraph that was wrapped by hand, at a well-\nknown column, goes on until a third\nline."
     kept = [
         "- one item that is as long as the whole block is wide, really\n- two",
         "| a long cell in a table row with | columns |\n| another | row |",
