@@ -115,10 +115,9 @@ class _Endpoint:
             await answer(scope, receive, send)
             return
         await anyio.sleep(self._state.faults.latency_ms / 1000)
-        if answer.fault == "hanging":
-            await self._hang(receive)
-        elif answer.fault in REFUSALS:
-            await REFUSALS[answer.fault](self._state.faults.retry_after)(scope, receive, send)
+        fault = await self._hang(receive) if answer.fault == "hanging" else answer.fault
+        if fault in REFUSALS:
+            await REFUSALS[fault](self._state.faults.retry_after)(scope, receive, send)
         else:
             inner = {**scope, "access": answer}
             await self._manager.handle_request(
@@ -144,12 +143,13 @@ class _Endpoint:
         fault = self._state.take(rpc.get("method"))
         return Access(access.keyed, access.bad_key, access.pinned, fault)
 
-    async def _hang(self, receive: Receive) -> None:
-        """Until the client gives up, or the service is healthy again (then the connection just ends)."""
+    async def _hang(self, receive: Receive) -> str:
+        """Until the client gives up, or the service is healthy again; the answer then comes too late."""
         while self._state.faults.fault == "hanging":
             with anyio.move_on_after(0.1):
                 if (await receive())["type"] == "http.disconnect":
-                    return
+                    break
+        return "down"
 
     def _sender(self, access: Access, rpc: dict[str, Any], send: Send) -> Send:
         if access.fault == "drop":
