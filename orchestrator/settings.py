@@ -203,11 +203,13 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
 
     def notices(self) -> tuple[str, ...]:
         """What was asked for and will not be kept, one sentence each, for standard error."""
-        asked = [pin for pin in self._pins() if pin in self.model_fields_set]
+        asked = {pin for pin in self._pins() if pin in self.model_fields_set}
+        if self.choose_backend()[0] == "agent-sdk":
+            asked.discard("max_chars")  # there we write the result, and cut it ourselves
         variables = self._variables()
         notes = []
         for found in self._chosen():
-            lost = [f"--{pin.replace('_', '-')}" for pin in asked if pin not in found.pinnable(variables)]
+            lost = sorted(f"--{pin.replace('_', '-')}" for pin in asked - found.pinnable(variables))
             if lost:
                 notes.append(f"{found.name} ignores {', '.join(lost)}: {_why_not_kept(found)}")
         return tuple(notes)
