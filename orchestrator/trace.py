@@ -49,7 +49,8 @@ RUN_ID: Final = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{6}")
 _DURABLE: Final = (RunStarted, PassStarted, Charge, Checkpoint, RunFinished, RunFailed)
 """What must survive a power cut: that money may have been spent, and where to go on."""
 _SHAPES: Final = (
-    r"(?<![A-Za-z0-9])sk-(?:ant-[A-Za-z0-9_-]{10,}|(?:proj-)?[A-Za-z0-9]{20,})",
+    r"sk-ant-[A-Za-z0-9_-]{10,}",
+    r"(?<![A-Za-z0-9])sk-(?:proj-)?[A-Za-z0-9]{20,}",
     r"(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}",
     r"AKIA[0-9A-Z]{16}",
     r"AIza[0-9A-Za-z_-]{35}",
@@ -153,7 +154,7 @@ class Mask:
     """Replaces secrets, by their shape and by value, in every string of an event, dict keys included."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = {form for s in secrets if len(s) >= _SHORTEST_SECRET for form in (s, quote(s, safe=""))}
+        known = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
         values = [re.escape(value) for value in sorted(known, key=len, reverse=True)]
         self._pattern = re.compile("|".join([*values, *_SHAPES]))
 
@@ -191,6 +192,11 @@ _TEXTS: Final[dict[type[Event], dict[str, Any]]] = {
     RunFailed: {"answer": "", "warnings": ()},
 }
 """The fields that hold text of question, pages or answer, and what stands in their place without content."""
+
+
+def _forms(secret: str) -> tuple[str, str, str]:
+    """As it is, in an address, and in JSON that stands in a string."""
+    return secret, quote(secret, safe=""), json.dumps(secret)[1:-1]
 
 
 def _without_content(event: Event) -> Event | None:
