@@ -94,29 +94,32 @@ def _blocks(text: str) -> Iterator[_Block]:
     for line in text.splitlines(keepends=True):
         start, position = position, position + len(line)
         kind = _kind(line.rstrip())
-        if kind == "lazy" and open_block:
+        if kind == "lazy" and open_block and open_block.kind != "row":
             open_block = open_block._replace(end=position)
             continue
-        if kind == "underline" and open_block:
+        if open_block and (
+            kind == "underline" or (kind == "rule" and open_block.kind == "row" and "|" in line)
+        ):
             open_block = open_block._replace(kind="heading")
         if open_block:
             yield open_block
             open_block = None
-        if kind in ("row", "heading"):
-            yield _Block(_after_lead(text, start, position), position, kind)
-        elif kind == "item":
-            open_block = _Block(start + _marker_length(line), position, "item")
+        lead = start + _lead_length(line, kind)
+        if kind == "heading":
+            yield _Block(lead, position, kind)
+        elif kind in ("row", "item"):
+            open_block = _Block(lead, position, kind)
         elif kind == "lazy":
-            open_block = _Block(_after_lead(text, start, position), position, "prose")
+            open_block = _Block(lead, position, "prose")
     if open_block:
         yield open_block
 
 
-def _kind(line: str) -> Literal["row", "heading", "item", "lazy", "underline", "blank"]:
-    if _UNDERLINE.match(line) and line:
+def _kind(line: str) -> Literal["row", "heading", "item", "lazy", "underline", "rule"]:
+    if _UNDERLINE.match(line):
         return "underline"
     if _RULE.match(line):
-        return "blank"
+        return "rule"
     if _HEADING.match(line) or _BOLD_LINE.match(line):
         return "heading"
     if _ROW.match(line):
@@ -126,11 +129,6 @@ def _kind(line: str) -> Literal["row", "heading", "item", "lazy", "underline", "
     return "lazy"
 
 
-def _marker_length(line: str) -> int:
-    found = _ITEM.match(line) or _LEAD.match(line)
+def _lead_length(line: str, kind: str) -> int:
+    found = (_ITEM.match(line) if kind == "item" else None) or _LEAD.match(line)
     return found.end() if found else 0
-
-
-def _after_lead(text: str, start: int, end: int) -> int:
-    found = _LEAD.match(text, start, end)
-    return found.end() if found else start
