@@ -7,6 +7,7 @@ a bad key told only when a tool is called, answers as event streams.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -183,7 +184,11 @@ def _search_block(hit: Hit) -> str:
 
 def _fetch(corpus: Corpus, access: Access, asked: WebFetchExa) -> tuple[str, float]:
     pages = {url: corpus.page(url) for url in asked.urls}
-    hits = [Hit(page, (page.text[: asked.max_characters],)) for page in pages.values() if page is not None]
+    hits = [
+        Hit(replace(page, url=url), (page.text[: asked.max_characters],))
+        for url, page in pages.items()
+        if page is not None
+    ]
     hits = _found(hits, "", access)
     failed = [url for url, page in pages.items() if page is None]
     if failed and not hits:

@@ -273,6 +273,8 @@ def html_text(html: str) -> tuple[str, str]:
 
 _PYDOC_WIDTH: Final = 70
 _SHORTEST_WRAP: Final = 40
+_RAGGED: Final = 12
+"""How much shorter than the longest line a line may be that somebody wrapped by hand."""
 _RULE: Final = re.compile(r"([*=\-~^\"#])\1{2,}")
 _STARTS_A_LINE: Final = re.compile(r"\s*([-*+•|>#]|\d+[.)]|::=|>>>|\.\.\.)")
 
@@ -307,11 +309,14 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _block(lines: list[str], width: int | None) -> str:
     if len(lines) == 2 and _RULE.fullmatch(lines[1]):
         return f"## {lines[0].strip()}"
-    limit = width or max(_SHORTEST_WRAP, *map(len, lines))
+    if len(lines) == 1 and _RULE.fullmatch(lines[0]):
+        return ""
+    limit = width or max(_SHORTEST_WRAP, *map(len, lines)) - _RAGGED
     joined = [lines[0]]
     last = lines[0]
     for line in lines[1:]:
-        if _wrapped(last, line, limit):
+        overlong = width is not None and len(last) > width  # whatever wrapped the text let this line alone
+        if not overlong and _wrapped(last, line, limit):
             # A line that ends in a hyphen was broken inside a word.
             joint = "" if re.search(r"\w-$", last) else " "
             joined[-1] += joint + line.strip()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import uuid4
 
 from mcp.server.context import ServerRequestContext
@@ -20,10 +21,8 @@ from mcp_types import (
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
-    Tool,
-    ToolAnnotations,
 )
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,6 +34,18 @@ from orchestrator.offline.endpoint import Access, access_of, is_bad_key
 from orchestrator.offline.pinning import PinError, SearchConfig, pinned
 from orchestrator.offline.search_faults import ENVELOPES, FINDINGS, GIANT_CHARS, SURROGATE
 from orchestrator.offline.search_state import Call, SearchState
+from orchestrator.offline.search_tools import (
+    TOOLS,
+    FetchError,
+    FetchResult,
+    SearchResult,
+    UsageItem,
+    V1ExtractResponse,
+    V1SearchResponse,
+    WarningItem,
+    WebFetch,
+    WebSearch,
+)
 
 SERVER: Final = "parallel-search"
 MAX_CALL_CHARS: Final = 25_000
@@ -47,114 +58,6 @@ _EXCERPTS: Final = {"turbo": 2, "fast": 4, "basic": 4, "advanced": 6}
 """Excerpts per result by mode: slower modes bring more."""
 _DEFAULT_MODE: Final = "fast"
 _DEFAULT_RESULTS: Final = 10
-
-
-# --- what goes in and out --------------------------------------------------------------------------------
-
-
-class WebSearch(BaseModel):
-    model_config = ConfigDict(title="web_searchArguments")
-
-    objective: str = Field(description="What is to be found out, as one self-contained question or goal.")
-    search_queries: list[str] = Field(
-        min_length=1, description="2-3 diverse keyword queries of 3-6 words each."
-    )
-    session_id: str | None = Field(
-        default=None, max_length=100, description="A stable id of the conversation."
-    )
-    model_name: str | None = Field(
-        default=None, max_length=100, description="The calling model, for analytics only."
-    )
-
-
-class WebFetch(BaseModel):
-    model_config = ConfigDict(title="web_fetchArguments")
-
-    urls: list[str] = Field(max_length=20, description="Pages to read.")
-    objective: str | None = Field(default=None, max_length=200, description="What to look for in them.")
-    search_queries: list[str] | None = Field(default=None, description="The queries that led there.")
-    full_content: bool = Field(
-        default=False, description="Return whole pages, not only the relevant excerpts."
-    )
-    session_id: str | None = Field(
-        default=None, max_length=100, description="A stable id of the conversation."
-    )
-    model_name: str | None = Field(
-        default=None, max_length=100, description="The calling model, for analytics only."
-    )
-    allow_live_fetch: bool = Field(
-        default=True, description="Fetch a page anew where no fresh copy is stored."
-    )
-
-
-class WarningItem(BaseModel):
-    model_config = ConfigDict(title="Warning")
-
-    type: Literal["spec_validation_warning", "input_validation_warning", "warning"]
-    message: str
-    detail: dict[str, Any] | None = None
-
-
-class UsageItem(BaseModel):
-    name: str
-    count: int
-
-
-class SearchResult(BaseModel):
-    url: str
-    title: str | None = None
-    publish_date: str | None = Field(default=None, description="YYYY-MM-DD")
-    excerpts: list[str]
-
-
-class FetchResult(SearchResult):
-    full_content: str | None = None
-
-
-class FetchError(BaseModel):
-    url: str
-    error_type: str
-    http_status_code: int | None = None
-    content: str | None = None
-
-
-class V1SearchResponse(BaseModel):
-    search_id: str
-    results: list[SearchResult]
-    session_id: str
-    warnings: list[WarningItem] | None = None
-    usage: list[UsageItem] | None = None
-
-
-class V1ExtractResponse(BaseModel):
-    extract_id: str
-    results: list[FetchResult]
-    errors: list[FetchError]
-    session_id: str
-    warnings: list[WarningItem] | None = None
-    usage: list[UsageItem] | None = None
-
-
-_ANNOTATIONS: Final = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=True)
-TOOLS: Final = [
-    Tool(
-        name="web_search",
-        description="Search the web. Returns ranked pages with excerpts that bear on the objective.",
-        input_schema=WebSearch.model_json_schema(),
-        output_schema=V1SearchResponse.model_json_schema(),
-        annotations=_ANNOTATIONS,
-    ),
-    Tool(
-        name="web_fetch",
-        description="Read pages by URL. Returns excerpts that bear on the objective, or whole pages.",
-        input_schema=WebFetch.model_json_schema(),
-        output_schema=V1ExtractResponse.model_json_schema(),
-        annotations=_ANNOTATIONS,
-    ),
-]
-
-
-# --- the application -------------------------------------------------------------------------------------
 
 
 def search_app(corpus: Corpus, state: SearchState) -> Starlette:
@@ -256,7 +159,11 @@ class _Answer:
     def fetch(self, asked: WebFetch) -> CallToolResult:
         query = " ".join([asked.objective or "", *(asked.search_queries or [])])
         pages = {url: self._corpus.page(url) for url in asked.urls}
-        hits = [Hit(page, self._reading(page, query, asked)) for page in pages.values() if page is not None]
+        hits = [
+            Hit(replace(page, url=url), self._reading(page, query, asked))
+            for url, page in pages.items()
+            if page is not None
+        ]
         hits = self._found(hits, query)
         share = MAX_CALL_CHARS // max(1, len(hits))
         skus = [("sku_extract_excerpts", len(asked.urls), len(asked.urls) * _USD_PER_URL)]
