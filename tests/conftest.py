@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +45,14 @@ def stand_ins(running_stand_ins: StandIns) -> Iterator[StandIns]:
     left = running_stand_ins.reset()
     if left:
         pytest.fail(f"{left} scripted passes were never played")
+
+
+@pytest.fixture
+def client(stand_ins: StandIns) -> Iterator[Any]:
+    """The real SDK's client on the stand-in; it does not retry, so that a test sees each answer."""
+    import anthropic
+
+    with anthropic.Anthropic(
+        base_url=stand_ins.anthropic_base_url, api_key="offline", max_retries=0, timeout=20
+    ) as opened:
+        yield opened

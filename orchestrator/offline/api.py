@@ -76,8 +76,6 @@ class MessagesApi:
                 response = Response(request, self.state, box, fault)
                 history.check(request, response.prompt)
                 history.window(response.prompt, response.window)
-                if fault == "no_answer":
-                    raise DroppedError
                 if request.stream:
                     await _send_events(send, response.events(), request_id)
                 else:

@@ -79,7 +79,7 @@ def think(body: Json, continued: list[Json], tools: list[Tool]) -> Pass:
     given = reading.from_text(now.prompt) if not now.excerpts else []
     found = reading.best(question, now.excerpts or given)
     search = max(tools, key=lambda tool: tool.searches, default=None)
-    if search and search.searches and now.searches < _MOST_SEARCHES and len(found) < 2 and not given:
+    if search and search.searches and now.searches < _MOST_SEARCHES and not found and not given:
         return Pass(calls=(_search(search, question, now.searches),))
     if not found and not now.searches and not given:
         return Pass(text=_answer(question, evidence) if evidence else NO_SEARCH)

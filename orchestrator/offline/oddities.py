@@ -125,7 +125,7 @@ async def twist(events: AsyncIterator[Event], response: Response) -> AsyncIterat
     """The stream as the fault lets it out."""
     deltas = 0
     async for event in events:
-        fault: Fault | None = response.fault
+        fault: Fault | None = response.fault or (None if response.told.usage else "no_usage")
         if fault == "slow":
             await asyncio.sleep(response.told.pace or SLOW_SECONDS)
         if fault in ("dropped_stream", "error_event") and event["type"] == "content_block_delta":

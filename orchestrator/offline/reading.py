@@ -15,7 +15,7 @@ _ANY_ID = re.compile(r"\[S\d{1,6}\]")
 _ID_HEAD = re.compile(r"""^[\s>#*\-]*(?:<\w+\s+)?(?:\[|source_id["']?\s*[:=]\s*["']?|id=["'])(S\d{1,6})\b""")
 _ID_BEHIND = re.compile(r"https?://\S+\s+\[(S\d{1,6})\]")
 _TITLE = re.compile(r"\s*(?:title\s*:|#{1,6}\s)\s*(.+)", re.IGNORECASE)
-_FIELD = re.compile(r"\s*(?:[A-Z][A-Za-z ]{1,18}:(?:\s+\S{1,40})?|-{3,}|\.{3}|Title:.*)\s*$")
+_FIELD = re.compile(r"\s*(?:</?\w[^>]*>|[A-Z][A-Za-z ]{1,18}:(?:\s+\S{1,40})?|-{3,}|\.{3}|Title:.*)\s*$")
 """A line of a result that says something about the page and not of it."""
 _LINK = re.compile(r"(?<!!)\[([^\]\n]{1,300})\]\(<?(https?://[^\s>]+?)>?\)(?=[\s.,;:!?|]|$)", re.MULTILINE)
 _URL = re.compile(r"https?://[^\s<>\"'\]]+")

@@ -263,4 +263,7 @@ class Response:
         """The response as one message."""
         async for _ in self.events():
             pass
-        return self._message()
+        message = self._message()
+        if self.fault == "no_usage" or not self.told.usage:
+            del message["usage"]
+        return message

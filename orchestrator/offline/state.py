@@ -21,7 +21,6 @@ Fault = Literal[
     "429",
     "500",
     "529",
-    "no_answer",
     "dropped_stream",
     "error_event",
     "silent",
@@ -45,9 +44,9 @@ Fault = Literal[
 ]
 """What may go wrong with a request or a pass.
 
-`401`..`529` answer with that status; `no_answer` closes the connection instead of answering;
-`dropped_stream` cuts the stream in the middle of a pass; `error_event` ends it with an error event; `silent`
-says no more after the start; `slow` waits between chunks; the rest are answers with something odd in them.
+`401`..`529` answer with that status; `dropped_stream` cuts the stream in the middle of a pass; `error_event`
+ends it with an error event; `silent` says no more after the start; `slow` waits between chunks; the rest are
+answers with something odd in them.
 """
 
 
