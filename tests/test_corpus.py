@@ -282,7 +282,7 @@ def test_html_becomes_the_text_that_a_reader_sees() -> None:
 
 
 def test_wrapped_prose_is_joined_and_lists_tables_verse_and_code_are_not(tmp_path: Path) -> None:
-    prose = "A paragraph that was wrapped by hand, at a well-\nknown column, goes on and on until it has\na third."
+    prose = "A paragraph that was wrapped by hand at a well-\nknown column goes on and on until it has\na."
     kept = [
         "- one item that is as long as the whole block is wide, really\n- two",
         "| a long cell in a table row with | columns |\n| another | row |",
