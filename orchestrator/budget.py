@@ -78,9 +78,15 @@ class FinalRequest:
 class _Pass:
     started: PassStarted
     max_tokens: int
-    reread: int
     rates: Rates
     input_usd: float
+    output: int
+    """Upper estimate of its output so far, what may be in flight included."""
+
+    @property
+    def seen_usd(self) -> float:
+        """What it costs at most if it ends now."""
+        return self.input_usd + self.output * self.rates.output
 
 
 @dataclass
@@ -202,8 +208,9 @@ class Budget:
     def settle_open(self) -> list[Charge]:
         """Charges for everything that was cut short, at its upper bound, marked as estimated."""
         charges: list[Charge] = []
-        for step, usd in list(self._booked.items()):
+        for step, booked in list(self._booked.items()):
             opened = self._open.get(step)
+            usd = opened.seen_usd if opened else booked
             line = ChargeLine(
                 item=f"{opened.started.model if opened else self.model} input and output",
                 quantity=1,
@@ -242,36 +249,38 @@ class Budget:
         else:
             rates = self._rates(context)
             input_usd = self.billing.input_usd(rates, context, reread)
-        output = max_tokens if self.limits.worst_case else min(2 * OUTPUT_STEP, max_tokens)
+        output = min(2 * OUTPUT_STEP, max_tokens)
+        booked = max_tokens if self.limits.worst_case else output
         started = PassStarted(
             step=step,
             purpose=purpose,
             model=model,
             context_tokens=context,
-            output_tokens=output,
-            booked_usd=input_usd + output * rates.output,
+            output_tokens=booked,
+            booked_usd=input_usd + booked * rates.output,
         )
-        self._open[step] = _Pass(started, max_tokens, reread, rates, input_usd)
+        self._open[step] = _Pass(started, max_tokens, rates, input_usd, output)
         return started
 
     def grow(self, output_tokens: int) -> PassStarted | None:
-        """Book more for the open pass when its output (an upper estimate so far) outgrew its booking."""
+        """The open pass has written this much so far (an upper estimate); book more where it needs it."""
         opened = self._open.get(self.step)
-        if opened is None or output_tokens + OUTPUT_STEP <= opened.started.output_tokens:
+        if opened is None or output_tokens + OUTPUT_STEP <= opened.output:
             return None
-        return self._rebook(opened, max(output_tokens + 2 * OUTPUT_STEP, opened.started.output_tokens))
+        return self._rebook(opened, max(output_tokens + 2 * OUTPUT_STEP, opened.output))
 
     def written(self, output_tokens: int) -> PassStarted | None:
         """The open pass has written all it will (an upper estimate): nothing is in flight any more."""
         opened = self._open.get(self.step)
-        return None if opened is None or self.limits.worst_case else self._rebook(opened, output_tokens)
+        return None if opened is None else self._rebook(opened, output_tokens)
 
     def _rebook(self, opened: _Pass, output_tokens: int) -> PassStarted | None:
-        output = min(output_tokens, opened.max_tokens)
-        if output == opened.started.output_tokens:
+        opened.output = min(output_tokens, opened.max_tokens)
+        if self.limits.worst_case or opened.output == opened.started.output_tokens:
             return None
-        booked = opened.input_usd + output * opened.rates.output
-        opened.started = opened.started.model_copy(update={"output_tokens": output, "booked_usd": booked})
+        opened.started = opened.started.model_copy(
+            update={"output_tokens": opened.output, "booked_usd": opened.seen_usd}
+        )
         return opened.started
 
     def next_context(self) -> int:
@@ -282,7 +291,7 @@ class Budget:
         waiting = sum(self.result_bytes(call) for call in self._open_calls.values())
         return (
             opened.started.context_tokens
-            + opened.started.output_tokens
+            + opened.output
             + self.billing.tokens(self._pending_bytes + waiting, 1 + len(self._open_calls))
         )
 
