@@ -36,10 +36,10 @@ MODES = ("worst_case", "learned")
 WORKERS = 6
 SEARCH_USD = 0.001
 DECLARED_CHARS = 44_000
-WORDS = (
-    "the statement runs its block and leaves the context whatever happens inside because an exception is"
-    " passed to the exit method which may suppress it by returning a true value"
-).split()
+WORDS = [
+    "the", "statement", "runs", "its", "block", "and", "leaves", "context", "whatever", "happens", "inside",
+    "because", "an", "exception", "is", "passed", "to", "exit", "method", "which", "may", "suppress", "it",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
