@@ -38,7 +38,7 @@ from orchestrator.events import (
 
 THINKING_MARGIN: Final = 2.0
 """The stream's own estimate of hidden thinking is lossy by its documentation: count it twice."""
-UNCOUNTED_THINKING: Final = 256
+UNCOUNTED_THINKING: Final = 128
 """Tokens of a thinking block too short for the service to count, where it counts them."""
 MODEL_BLOCKS: Final = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "server_tool_use"}
@@ -100,7 +100,7 @@ class StreamFold:
             case "message_delta" if not self.finished:
                 yield from self._message_delta(raw)
             case "message_stop" if not self.finished:
-                yield self._finish()
+                yield from self._finish()
 
     def _message_start(self, message: Mapping[str, Any]) -> Iterator[Event]:
         if self._steps:  # sent twice: the first one opened the pass
@@ -227,12 +227,14 @@ class StreamFold:
             self._settled = read_usage(usage, self.model, self._usage)
             self._iterations = read_iterations(usage, self._settled)
         if self.stop_reason is not None:
-            yield self._finish()
+            yield from self._finish()
 
-    def _finish(self) -> PassFinished:
+    def _finish(self) -> Iterator[Event]:
+        if not self._steps:  # nothing was said, and it may be billed all the same
+            yield self._begin()
         self.finished = True
         details = [self.stop_details.get(key) for key in ("category", "explanation")]
-        return PassFinished(
+        yield PassFinished(
             steps=tuple(self._steps),
             purpose=self.purpose,
             model=self.model,
