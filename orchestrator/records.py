@@ -60,7 +60,7 @@ def records(text: str) -> Iterator[tuple[Found, int]]:
         places = [place for place in places if place.leads]
     before = [0, *(place.end for place in places)]
     starts = [_record_start(text, place, after) for place, after in zip(places, before, strict=False)]
-    for place, start, end in zip(places, starts, [*starts[1:], len(text)], strict=True):
+    for place, start, end in zip(places, starts, [*starts[1:], len(text)], strict=False):
         if place.leads:
             yield _record(text[start : place.start], text[place.end : end], place), place.end
         else:
