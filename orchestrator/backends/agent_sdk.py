@@ -39,7 +39,7 @@ from orchestrator.backends.hooks import Answer, Governor, failure, split_name
 from orchestrator.backends.messages import result_text
 from orchestrator.backends.wire import StreamFold
 from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError, boundary
-from orchestrator.events import Event, Purpose
+from orchestrator.events import Event, PassFinished, Purpose
 from orchestrator.settings import ANTHROPIC_URL
 from orchestrator.sources import clean
 
@@ -107,10 +107,10 @@ class AgentSdk:
                 await child.ask(prompt)
                 while passes.stop_reason is None:
                     message = await child.next()
-                    if isinstance(message, ResultMessage):
-                        raise engine.failed(self.context, asdict(message), child.retry_after)
                     for event in passes.read(message):
                         yield event
+                    if isinstance(message, ResultMessage):
+                        raise engine.failed(self.context, asdict(message), child.retry_after)
             finally:
                 await child.close()
         if passes.stop_reason in UNWANTED_NEXT:
@@ -274,6 +274,10 @@ class _Passes:
         self._max_tokens = max_tokens
         self._fold: StreamFold | None = None
         self._started: set[str] = set()
+        self._answered = False
+        """Whether the request under way has begun to be answered."""
+        self._unseen = 0
+        """Requests that broke off before anything of their answer was seen."""
 
     @property
     def settled(self) -> bool:
@@ -288,24 +292,57 @@ class _Passes:
     def read(self, message: Message) -> Iterator[Event]:
         """The events that one message means; the engine's copies of what was streamed mean none."""
         match message:
-            case StreamEvent(event=raw, parent_tool_use_id=None):
-                if raw.get("type") == "message_start":
-                    self._started.add(str((raw.get("message") or {}).get("id")))
-                    self._fold = StreamFold(
-                        self._context.budget,
-                        self._purpose,
-                        self._context.options.model,
-                        self._max_tokens,
-                        hosted=False,
-                        counts_thinking=self._context.options.anthropic_base_url == ANTHROPIC_URL,
-                    )
-                if self._fold is not None:
-                    yield from self._fold.feed(raw)
+            case StreamEvent(event={"type": "message_start"} as raw, parent_tool_use_id=None):
+                yield from self._book_unseen()
+                self._answered = True
+                self._started.add(str((raw.get("message") or {}).get("id")))
+                self._fold = self._new_fold()
+                yield from self._fold.feed(raw)
+            case StreamEvent(event={"type": "message_delta", "delta": {"stop_reason": None}}):
+                pass  # the engine's own, behind a stream that broke off: its usage is not the service's
+            case StreamEvent(event=raw, parent_tool_use_id=None) if self._fold is not None:
+                yield from self._fold.feed(raw)
+            case SystemMessage(subtype="status", data={"status": "requesting"}):
+                self._answered = False
+            case SystemMessage(subtype="api_retry", data={"error_status": None}):
+                yield from self._broken_off(unless=not self._started)
+            case ResultMessage(is_error=True, api_error_status=None, terminal_reason="api_error"):
+                yield from self._broken_off(unless=engine.never_sent(message.result or ""))
             case AssistantMessage(model=model, message_id=str(id)) if model != "<synthetic>":
                 if id not in self._started:
-                    raise BackendError(
-                        "The engine made a request outside its stream: unpaid for", "agent-sdk"
-                    )
+                    raise BackendError("The engine made a request outside its stream", "agent-sdk")
+
+    def _new_fold(self) -> StreamFold:
+        options = self._context.options
+        return StreamFold(
+            self._context.budget,
+            self._purpose,
+            options.model,
+            self._max_tokens,
+            hosted=False,
+            counts_thinking=options.anthropic_base_url == ANTHROPIC_URL,
+        )
+
+    def _broken_off(self, *, unless: bool) -> Iterator[Event]:
+        """A request broke off; what was not seen of it may be billed all the same."""
+        self._unseen += not self._answered
+        self._answered = False
+        if not unless:
+            yield from self._book_unseen()
+
+    def _book_unseen(self) -> Iterator[Event]:
+        while self._unseen:
+            self._unseen -= 1
+            started = self._context.budget.open_pass(self._purpose, self._max_tokens)
+            yield started
+            yield PassFinished(
+                steps=(started.step,),
+                purpose=self._purpose,
+                model=started.model,
+                usage=(),
+                stop_reason=None,
+                exact=False,
+            )
 
     def unwanted(self) -> RunError:
         """Why a turn that ended with one of `UNWANTED_NEXT` cannot go on."""
@@ -461,13 +498,13 @@ class _Conversation:
                 case _Parked():
                     self._parked = item
                     return
-                case ResultMessage():
-                    if item.is_error:
-                        raise engine.failed(self._context, asdict(item), self.child.retry_after)
-                    return
                 case _:
                     for event in self._read(item):
                         yield event
+            if isinstance(item, ResultMessage):
+                if item.is_error:
+                    raise engine.failed(self._context, asdict(item), self.child.retry_after)
+                return
             self._judge()
 
     def _judge(self) -> None:

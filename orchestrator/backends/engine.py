@@ -62,7 +62,9 @@ _REDIRECTING: Final = re.compile(
     r"(ANTHROPIC|CLAUDE|MCP|MAX|API|DISABLE|ENABLE|AWS_BEARER)_|\w+_API_KEY$", re.IGNORECASE
 )
 _PLAIN_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9-][A-Za-z0-9_-]{0,28}[A-Za-z0-9-]?")
-_UNAUTHORISED: Final = re.compile(r"\b40[13]\b|unauthori[sz]ed|forbidden", re.I)
+_UNAUTHORISED: Final = re.compile(r"\b40[13]\b|unauthori[sz]ed|forbidden|oauth|client registration", re.I)
+_UNPAID: Final = re.compile(r"\b402\b|credit", re.I)
+_NEVER_SENT: Final = re.compile(r"ECONNREFUSED|ENOTFOUND|EAI_AGAIN|certificate", re.I)
 _LIMITED: Final = re.compile(r"\b429\b|too many requests|rate.limit", re.I)
 _TRUST: Final = re.compile(r"CLAUDE_CODE_(CERT_STORE|CLIENT_\w+)$")
 
@@ -218,9 +220,16 @@ def unavailable(server: str, status: Mapping[str, Any]) -> RunError:
         )
     if _LIMITED.search(said):
         return rate_limited(f"The search server {server}", None)
+    if _UNPAID.search(said):
+        return McpUnavailable(f"The search server {server} wants payment first ({said})")
     return McpUnavailable(
         f"The search server {server} cannot be reached: try again, or choose another with --server ({said})"
     )
+
+
+def never_sent(text: str) -> bool:
+    """Whether this connection error says that no request can have reached the service."""
+    return bool(_NEVER_SENT.search(text))
 
 
 def failed(context: RunContext, result: Mapping[str, Any], retry_after: float | None) -> RunError:
@@ -239,5 +248,6 @@ def failed(context: RunContext, result: Mapping[str, Any], retry_after: float | 
     if status or text.startswith("Prompt is too long"):
         return explain(Fault(status or 400, None, text, retry_after), service)
     if result.get("terminal_reason") == "api_error":
-        return BackendError(f"{service.name} cannot be reached or broke off: go on with resume ({text})")
+        remedy = "check ANTHROPIC_BASE_URL, the network and the proxy" if never_sent(text) else "try again"
+        return BackendError(f"{service.base_url} cannot be reached or broke off: {remedy} ({text})")
     return BackendError(f"The engine ended the conversation: {text}", "agent-sdk")

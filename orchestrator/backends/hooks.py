@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.backends.messages import parsed, result_text, size
-from orchestrator.budget import Budget
+from orchestrator.budget import Budget, Denial
 from orchestrator.errors import LimitExceeded
 from orchestrator.events import Event, ToolCall, ToolResult
 from orchestrator.sources import Registry, clean
@@ -32,7 +32,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 class Governor:
-    """The hooks of one session. `limit` is set when a call was denied and the loop must end."""
+    """The hooks of one session."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Governor:
         max_chars: int | None = None,
     ) -> None:
         """`name` reads a full tool name as server and tool; `max_chars` is the longest result shown."""
-        self.limit: LimitExceeded | None = None
+        self._denial: Denial | None = None
         self.seen: set[str] = set()
         """Calls that were asked about before they ran."""
         self.running: set[str] = set()
@@ -54,6 +54,11 @@ class Governor:
         self._publish = publish
         self._name = name
         self._max_chars = min(max_chars or LARGEST_RESULT, LARGEST_RESULT)
+
+    @property
+    def limit(self) -> LimitExceeded | None:
+        """The limit that ends the loop, once a call was denied for good."""
+        return self._denial.limit if self._denial else None
 
     def call(self, id: str, name: str, arguments: Any) -> ToolCall:
         """The call as an event."""
@@ -66,19 +71,19 @@ class Governor:
         self.seen.add(call.id)
         self.running.add(call.id)
         await self._publish(call)
-        denial = None if self.limit else self._budget.admit(call)
-        if denial is None and self.limit is None:
+        denial = self._denial or self._budget.admit(call)
+        if denial is None:
             return {}
-        reason = denial.message if denial else f"Not allowed: {self.limit}"
-        if denial is not None and denial.ends:
-            self.limit = denial.limit
-        await self._failed(call.id, reason, None, denied=True)
+        if denial.ends:
+            self._denial = denial
+        await self._failed(call.id, denial.message, None, denied=True)
         verdict = {
             "hookEventName": "PreToolUse",
             "permissionDecision": "deny",
-            "permissionDecisionReason": reason,
+            "permissionDecisionReason": denial.message,
         }
-        ending = {"continue_": False, "stopReason": str(self.limit)} if self.limit else {}
+        # a denial alone lets the model ask again, and each asking is a paid pass
+        ending = {"continue_": False, "stopReason": denial.message} if denial.ends else {}
         return {"hookSpecificOutput": verdict, **ending}
 
     async def after(self, given: Mapping[str, Any], *_: object) -> Answer:
