@@ -10,15 +10,17 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from orchestrator import __version__, argv, console
 from orchestrator.errors import EXIT_CODES, USAGE_EXIT_CODE, Interrupted, RunError, UsageError
-from orchestrator.layers import Settings, Shown
+from orchestrator.layers import CallsADay, Key, Settings, Shown
 from orchestrator.settings import Options, Places, Showing
 
 if TYPE_CHECKING:
@@ -153,11 +155,39 @@ class Offline(Command):
             except OSError as error:
                 raise UsageError(f"Port {self.port} cannot be used: {error.strerror}.") from None
 
-        try:
-            console.run(serve())
-        except Interrupted:
-            console.say("stopped")
-        return 0
+        return _until_stopped(serve())
+
+
+class Mcp(Command, Options):
+    """Run the MCP server for Claude Desktop, Claude Code, Cursor and VS Code.
+
+    It speaks on standard input and output, or with --http on a port, and reads nothing from the current
+    directory. Limits on money and calls hold per hour for everybody together, --daily-usd per day.
+    """
+
+    reads_current_directory: ClassVar[bool] = False
+    unused: ClassVar[frozenset[str]] = frozenset({"follow_up"})
+    http: Annotated[str | None, Shown("HOST:PORT")] = None
+    """Speak Streamable HTTP there; any but a loopback address needs ORCHESTRATOR_HTTP_TOKEN."""
+    http_token: Key = None
+    """The bearer token that callers over HTTP must send."""
+    calls_a_day: CallsADay = Field(default_factory=dict)
+    """Calls a day of a tool, a server or SERVER/TOOL, repeatable."""
+
+    def run(self) -> int:
+        async def serve() -> None:
+            from orchestrator import doors
+
+            async with AsyncExitStack() as stack:
+                options: Options = self
+                if self.offline:
+                    from orchestrator.offline import stand_ins
+
+                    double = await stack.enter_async_context(stand_ins(corpus=self.corpus))
+                    options = self.with_stand_ins(double.anthropic_base_url, double.server_urls)
+                await doors.serve(options, self.http, token=self.http_token, calls_a_day=self.calls_a_day)
+
+        return _until_stopped(serve())
 
 
 class Doctor(Command, Options):
@@ -176,6 +206,7 @@ class Doctor(Command, Options):
 COMMANDS: Final[dict[str, dict[str, type[Command]]]] = {
     "research": {"ask": Ask, "resume": Resume},
     "the record": {"runs": Runs, "runs show": RunsShow, "runs rm": RunsRemove},
+    "other ways in": {"mcp": Mcp},
     "this machine": {"doctor": Doctor, "offline": Offline},
 }
 """Every command by the heading it stands under in the help."""
@@ -264,6 +295,13 @@ def _research(options: Options, showing: Showing, question: str, *, resume: str 
         _deliver(result, showing)
     code = EXIT_CODES[result.status]
     return _fail(code, f"{result.status}: {result.message}") if code else 0
+
+
+def _until_stopped(serving: Coroutine[Any, Any, None]) -> int:
+    """Serve; being stopped is how serving ends."""
+    with suppress(Interrupted):
+        console.run(serving)
+    return 0
 
 
 def _stopped(options: Options, run: str) -> Result:

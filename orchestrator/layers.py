@@ -105,6 +105,9 @@ Calls = Annotated[
     BeforeValidator(_over_defaults),
     Shown("NAME=N"),
 ]
+CallsADay = Annotated[
+    dict[str, Annotated[int, Field(ge=0)] | None], NoDecode, BeforeValidator(_table), Shown("NAME=N")
+]
 Key = Annotated[SecretStr | None, BeforeValidator(_key), NoFlag]
 POSITIONAL: Final = get_args(CliPositionalArg[str])[1]
 """How pydantic-settings marks a positional argument."""

@@ -1,0 +1,149 @@
+"""The shape of the code: who imports whom, who may know an SDK, what importing loads, how long modules are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+
+PACKAGE = Path(orchestrator.__file__).parent
+
+LEVELS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "events errors",
+        "settings layers servers",
+        "trace prices billing budget daily"
+        " sources urls pagetext records harvest excerpts"
+        " citations markers markdown sentences support values words judge",
+        "backends upstream mcp_wire mend",
+        "runner starting prompts result",
+        "render gateway doors desk relay answers conversation caps parts hosts",
+        "cli __main__ argv console history progress doctor",
+    )
+)
+"""Left never imports right; a new module must be given its place here."""
+
+SDKS = {
+    "anthropic": {"backends/connector.py", "backends/faults.py"},
+    "claude_agent_sdk": {"backends/agent_sdk.py", "backends/engine.py", "backends/hooks.py"},
+    "mcp": {"upstream.py", "mcp_wire.py", "gateway.py", "doors.py", "relay.py", "answers.py", "desk.py"},
+}
+"""The modules that may know an SDK, besides the stand-ins for `mcp`."""
+SDKS["mcp_types"] = SDKS["mcp"]
+
+CEILING = 360
+"""Lines of a module."""
+LONGEST_FUNCTION = 50
+
+
+def modules(*, offline: bool = False) -> list[Path]:
+    return [
+        path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if offline or "offline" not in path.relative_to(PACKAGE).parts
+    ]
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Dotted names of everything a module imports, wherever it does so."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module
+            yield node.module
+            if node.module == "orchestrator":
+                yield from (f"orchestrator.{alias.name}" for alias in node.names)
+
+
+def ours(path: Path) -> set[str]:
+    """Top-level modules of this package that a module imports."""
+    names = {name.split(".")[1] for name in imported(path) if name.startswith("orchestrator.")}
+    return names - {"__version__"}
+
+
+def place(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def level(name: str) -> int:
+    found = [number for number, names in enumerate(LEVELS) if name in names]
+    assert found, f"{name} has no place in LEVELS"
+    return found[0]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_left_never_imports_right(path: Path) -> None:
+    """The dependency direction of the layers; the stand-ins may be started by those that need them."""
+    if path == PACKAGE / "__init__.py":
+        return
+    here = level(place(path))
+    for name in ours(path) - {"offline"}:
+        assert level(name) <= here, f"{place(path)} imports {name}"
+
+
+def test_the_stand_ins_know_nothing_of_what_they_check() -> None:
+    """They keep a bill of their own: no budget, no prices, nothing but the vocabulary and the settings."""
+    for path in modules(offline=True):
+        if "offline" in path.relative_to(PACKAGE).parts:
+            assert ours(path) <= {"offline", "events", "errors", "settings"}, path
+
+
+@pytest.mark.parametrize("sdk", sorted(SDKS))
+def test_an_sdk_is_known_where_it_belongs_and_nowhere_else(sdk: str) -> None:
+    knowing = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        if any(name.split(".")[0] == sdk for name in imported(path))
+    }
+    assert knowing <= SDKS[sdk]
+
+
+@pytest.mark.parametrize(
+    "module", ["orchestrator", "orchestrator.cli", "orchestrator.settings", "orchestrator.trace"]
+)
+def test_importing_loads_no_sdk(module: str) -> None:
+    """`--help` must not wait for what only a run needs."""
+    code = f"import sys, {module}; print([name for name in {sorted(SDKS)!r} if name in sys.modules])"
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "[]"
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert sorted(orchestrator.__all__) == orchestrator.__all__
+    for name in orchestrator.__all__:
+        assert getattr(orchestrator, name) is not None
+    with pytest.raises(AttributeError):
+        _ = orchestrator.nothing
+
+
+@pytest.mark.parametrize("path", modules(offline=True), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_is_short_and_says_what_it_is(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= CEILING
+    assert ast.get_docstring(tree(path))
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, f"{path}: {node.name}"
+
+
+def test_every_list_of_public_names_is_sorted() -> None:
+    for path in modules(offline=True):
+        for node in tree(path).body:
+            if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["__all__"]:
+                names = ast.literal_eval(node.value)
+                assert list(names) == sorted(names), path
