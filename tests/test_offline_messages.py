@@ -241,6 +241,18 @@ def test_structured_output_satisfies_its_schema(client: Any) -> None:
     assert json.loads(message.content[-1].text) == {"verdict": "supported", "score": 1, "why": "Is it so?"}
 
 
+def test_a_judge_is_answered_line_by_line(client: Any) -> None:
+    """What the words carry is supported, a number that stands nowhere is not."""
+    item = (
+        '<item number="{}">\n<sentence>{}</sentence>\n'
+        "<excerpt>The tower opened in 1889 and is 330 metres high.</excerpt>\n</item>"
+    )
+    claims = ["The tower opened in 1889.", "The tower opened in 1890.", "Cats sleep all day long."]
+    prompt = "Judge these.\n" + "\n".join(item.format(n, claim) for n, claim in enumerate(claims))
+    lines = client.messages.create(**plain(prompt)).content[-1].text.splitlines()
+    assert [json.loads(line)["supported"] for line in lines] == [True, False, False]
+
+
 # --- the connector -----------------------------------------------------------------------------------------
 
 
@@ -452,6 +464,36 @@ def test_options_multiply_the_price(
     expected = factor * (usage.input_tokens * 4 + usage.output_tokens * 20) / 1e6
     assert stand_ins.bill()["model_usd"] == pytest.approx(expected, abs=1e-12)
     assert usage.service_tier == tier
+
+
+def test_context_editing_clears_old_results_from_what_is_read_and_billed(
+    client: Any, stand_ins: StandIns
+) -> None:
+    """Reported in applied_edits; with the edit switched off the same loop costs more."""
+    passes: list[Json] = [*({"calls": [search(f"statement {n}")]} for n in range(5)), {"text": "Done."}]
+    edit = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 10_000},
+        "keep": {"type": "tool_uses", "value": 1},
+    }
+    request = hosted(
+        stand_ins,
+        betas=[MCP_BETA, "context-management-2025-06-27"],
+        context_management={"edits": [edit]},
+        cache_control={"type": "ephemeral"},
+    )
+    tokens = {}
+    for clearing in (True, False):
+        stand_ins.configure(clearing=clearing)
+        stand_ins.script(passes)
+        message = client.beta.messages.create(**request)
+        edits = message.context_management.applied_edits
+        assert [each.cleared_tool_uses for each in edits] == ([4] if clearing else [])
+        tokens[clearing] = sum(
+            each.input_tokens + each.cache_read_input_tokens + each.cache_creation_input_tokens
+            for each in message.usage.iterations
+        )
+    assert tokens[True] < tokens[False]
 
 
 def test_a_client_that_leaves_at_a_tool_call_pays_for_no_further_pass(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from orchestrator.offline import arguments, reading
+from orchestrator.offline import arguments, judging, reading
 from orchestrator.offline.prompt import Json, blocks
 from orchestrator.offline.reading import Excerpt
 from orchestrator.offline.state import Pass, ScriptedCall
@@ -64,26 +64,49 @@ class _Turn:
 def think(body: Json, continued: list[Json], tools: list[Tool]) -> Pass:
     """Decide the next pass from the request and from the blocks that this response has said already."""
     turns = _turns(body, continued)
+    text = _in_form(body, turns[-1]) or _from_before(turns)
+    return Pass(text=text) if text else _research(turns, tools)
+
+
+def _in_form(body: Json, now: _Turn) -> str:
+    """The answer to a request that wants a form and no research."""
+    if items := judging.items(now.prompt):
+        return "\n".join(judging.verdicts(items))
     schema = ((body.get("output_config") or {}).get("format") or {}).get("schema")
-    if schema:
-        return Pass(text=json.dumps(arguments.value(schema, schema, _question(turns[-1].prompt), [])))
+    return json.dumps(arguments.value(schema, schema, _question(now.prompt), [])) if schema else ""
+
+
+def _from_before(turns: list[_Turn]) -> str:
+    """The answer where the user asks for the last one again: shorter, or with better citations."""
     now, before = turns[-1], turns[:-1]
     earlier = next((turn for turn in reversed(before) if turn.answer), None)
-    if earlier and _SHORTER.search(now.prompt) and len(now.prompt.split()) <= _FEW_WORDS:
-        return Pass(text=_shorter(earlier.answer))
-    evidence = [each for turn in turns for each in turn.excerpts]
-    if earlier and _CORRECTION.search(now.prompt):
-        asked = next((turn.prompt for turn in before if not _CORRECTION.search(turn.prompt)), now.prompt)
-        return Pass(text=_answer(_question(asked), evidence))
+    if earlier is None:
+        return ""
+    if _SHORTER.search(now.prompt) and len(now.prompt.split()) <= _FEW_WORDS:
+        return _shorter(earlier.answer)
+    if not _corrects(now.prompt):
+        return ""
+    asked = next((turn.prompt for turn in reversed(before) if not _corrects(turn.prompt)), now.prompt)
+    return _answer(_question(asked), [each for turn in turns for each in turn.excerpts])
+
+
+def _research(turns: list[_Turn], tools: list[Tool]) -> Pass:
+    """Search until something was found, then answer from it."""
+    now = turns[-1]
     question = _question(now.prompt)
-    given = reading.from_text(now.prompt) if not now.excerpts else []
-    found = reading.best(question, now.excerpts or given)
-    search = max(tools, key=lambda tool: tool.searches, default=None)
-    if search and search.searches and now.searches < _MOST_SEARCHES and not found and not given:
-        return Pass(calls=(_search(search, question, now.searches),))
-    if not found and not now.searches and not given:
+    evidence = now.excerpts or reading.from_text(now.prompt)
+    tool = max(tools, key=lambda each: each.searches, default=None)
+    if tool and tool.searches and now.searches < _MOST_SEARCHES and not reading.best(question, evidence):
+        return Pass(calls=(_search(tool, question, now.searches),))
+    if not now.searches and not evidence:
+        evidence = [each for turn in turns for each in turn.excerpts]
         return Pass(text=_answer(question, evidence) if evidence else NO_SEARCH)
-    return Pass(text=_answer(question, now.excerpts or given))
+    return Pass(text=_answer(question, evidence))
+
+
+def _corrects(prompt: str) -> bool:
+    """Whether this asks for another answer with better citations, and is no question about citing."""
+    return bool(_CORRECTION.search(prompt)) and not prompt.rstrip().endswith("?")
 
 
 def _answer(question: str, evidence: list[Excerpt]) -> str:

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 _ANY_ID = re.compile(r"\[S\d{1,6}\]")
 _ID_HEAD = re.compile(r"""^[\s>#*\-]*(?:<\w+\s+)?(?:\[|source_id["']?\s*[:=]\s*["']?|id=["'])(S\d{1,6})\b""")
 _ID_BEHIND = re.compile(r"https?://\S+\s+\[(S\d{1,6})\]")
+_CLOSED = re.compile(r"\s*</source>\s*$")
 _TITLE = re.compile(r"\s*(?:title\s*:|#{1,6}\s)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(r"\s*(?:</?\w[^>]*>|[A-Z][A-Za-z ]{1,18}:(?:\s+\S{1,40})?|-{3,}|\.{3}|Title:.*)\s*$")
 """A line of a result that says something about the page and not of it."""
@@ -165,7 +166,7 @@ def from_text(text: str) -> list[Excerpt]:
     by_id = any(_id_of(line) for line in text.splitlines())
     for line in text.splitlines():
         title = named[1].strip() if (named := _TITLE.match(line)) else title
-        head = _id_of(line) if by_id else _link_of(line, title)
+        head = "" if _CLOSED.match(line) else _id_of(line) if by_id else _link_of(line, title)
         if head is None:
             lines += [] if _FIELD.match(line) else [line]
             continue

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.offline import brain, oddities, signing
+from orchestrator.offline import brain, clearing, oddities, signing
 from orchestrator.offline.billing import Entry
 from orchestrator.offline.connector import Toolbox
 from orchestrator.offline.prompt import Counter, Json, Prompt
@@ -45,6 +45,8 @@ class Response:
         self.id = f"msg_01{self.request.id.removeprefix('req_01')}"
         if self.fault == "sticky_fallback" and self.request.fallbacks:
             self.serve_with(self.request.fallbacks[0])
+        self.edits: list[Json] = []
+        self._editing = self.request.body.get("context_management") if self.told.clearing else None
         self.writer: Writer
 
     def serve_with(self, model: str) -> None:
@@ -87,7 +89,9 @@ class Response:
             self.request.number, self.model, "message", factor=self.request.factor(self.told.service_tier)
         )
         caching = self.told.caching == "cached"
-        self.state.cache.charge(entry, prompt or self.prompt, seeds=self.request.seeds, caching=caching)
+        read, edits = clearing.edit(prompt or self.prompt, self._editing)
+        self.edits = edits or self.edits
+        self.state.cache.charge(entry, read, seeds=self.request.seeds, caching=caching)
         self.state.bill.open(entry)
         self.entries.append(entry)
         self.serving.append(entry)
@@ -229,7 +233,7 @@ class Response:
             delta["stop_details"] = self.stop_details
         event: Event = {"type": "message_delta", "delta": delta, "usage": self.usage()}
         if self.request.body.get("context_management"):
-            event["context_management"] = {"applied_edits": []}
+            event["context_management"] = {"applied_edits": self.edits}
         return event
 
     def _message(self, started: Entry | None = None) -> Json:
@@ -256,7 +260,7 @@ class Response:
         if started is None:
             message["stop_details"] = self.stop_details
             if self.request.body.get("context_management"):
-                message["context_management"] = {"applied_edits": []}
+                message["context_management"] = {"applied_edits": self.edits}
         return message
 
     async def whole(self) -> Json:

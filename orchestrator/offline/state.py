@@ -71,6 +71,8 @@ class Behaviour(BaseModel):
     """Whether a pause comes before the last call was carried out, so that its result is missing."""
     max_tokens_scope: Literal["pass", "response"] = "pass"
     """What `max_tokens` bounds inside a hosted loop."""
+    clearing: bool = True
+    """Whether context editing, where asked for, clears the results of hosted calls."""
     context_window: int | None = None
     """Tokens; None is each model's own."""
     service_tier: Literal["standard", "priority", "batch"] = "standard"
