@@ -1,0 +1,225 @@
+"""Reference lists and footnotes that a model wrote itself: what their numbers mean, and where they stand.
+
+Ours replace them. A list is a section under a heading such as "Sources" whose lines are entries, lines
+`[1] ... URL` one below the other, Markdown's link definitions `[1]: url`, or footnotes `[^1]: ...`. Words
+that stand between such a heading and its list stay, and the heading with them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence, Set
+from typing import Literal, NamedTuple
+
+from orchestrator import markers
+from orchestrator.markdown import inside, structure
+from orchestrator.markers import Marker
+
+
+class References(NamedTuple):
+    """`urls` tells what a reference (`1`, `S2`, `^note`) means, `stretches` where the lists stand."""
+
+    urls: dict[str, str]
+    stretches: tuple[tuple[int, int], ...]
+
+
+_NAMED = r"""
+    sources? references? reference\slist bibliography citations? works literature footnotes endnotes notes
+    links further\sreading quellen(?:verzeichnis|angaben)? literatur(?:verzeichnis)? referenzen
+    einzelnachweise références bibliographie fuentes referencias bibliografía fonti riferimenti bibliografia
+    fontes referências bronnen źródła источники литература ссылки 参考(?:文献|资料|資料|来源|链接)?
+    引用(?:文献|来源)? 资料来源 来源 出典 參考(?:文獻|資料)? 資料來源 참고\s?문헌 출처 المراجع المصادر
+"""
+_MORE = r"list|cited|used|consulted|and|&|et|und|y|references?|sources?|notes|links|further|reading"
+_HEADING = re.compile(
+    r"[ ]{0,3}(?P<level>#{1,6}[ \t]+)?(?P<bold>[*_]{2,3})?"
+    r"(?:(?:\d{1,2}|[IVX]{1,5}|[一二三四五六七八九十]{1,3})[.、)]?[ \t]*)?[*_]{0,3}"
+    r"(?:(?:key|main|primary|selected|all|cited|web|online|full|list of|主要|相关)[ \t]*){0,2}"
+    rf"(?:{'|'.join(_NAMED.split())})(?:[ \t]+(?:{_MORE})){{0,4}}"
+    r"[ \t]*(?P<colon>[:：])?(?:[*_]{2,3})?[ \t]*(?P<after>[:：])?[ \t]*#{0,6}[ \t]*",
+    re.IGNORECASE,
+)
+_ANY_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:={2,}|-{2,})[ \t]*$")
+_KEYED = re.compile(
+    r"[ \t]{0,6}(?:>[ \t]?)?(?:[-*+•][ \t]+)?[*_]{0,3}\\?"
+    r"(?:\[(?P<key>[^\[\]\s]{1,40}?)\\?\](?!\()|【(?P<wide>[^【】\s]{1,40})】|［(?P<full>[^［］\s]{1,40})］)"
+)
+_LOOSE = re.compile(
+    r"[ \t]{0,6}(?:\|(?:[ \t]*\[?\^?(?P<cell>\d{1,4})\]?[ \t]*\|)?"
+    r"|[-*+•][ \t]|[*_]{0,3}\^?(?P<number>\d{1,4})(?:[.):]|[ \t]*[-–—])[ \t])"
+)
+_FOOTNOTE = re.compile(r" {0,3}\[(\^[^\]\s]{1,60})\]:")
+_RULE = re.compile(r" {0,3}(?:[-*_][ \t]*){3,}$")
+
+Kind = Literal["code", "blank", "rule", "heading", "sources", "keyed", "loose", "linked", "text"]
+"""`keyed` lines begin with `[n]`, `loose` ones with a bullet, number or table's bar, `linked` hold a URL."""
+
+
+class _Line(NamedTuple):
+    start: int
+    end: int
+    kind: Kind
+    key: str = ""
+    """The number or name of an entry."""
+    level: int = 0
+    """Of a heading: 1 to 6, and 7 for a line that only looks like one."""
+    linked: bool = False
+    indented: bool = False
+
+
+def find(text: str, found: Sequence[Marker], ids: Set[str] = frozenset()) -> References:
+    """Find all lists in a text; `found` are its markers."""
+    links = [marker for marker in found if marker.kind == "link" and marker.url]
+    lines = list(_lines(text, links, ids))
+    urls: dict[str, str] = {}
+    stretches: list[tuple[int, int]] = []
+    for label, (href, start, end) in structure(text).definitions.items():
+        for key in _keys(label.lower() if label.startswith("^") else label, ids):
+            urls.setdefault(key, href)
+        stretches.append((start, end))
+    starts = [link.start for link in links]
+    for first, last, entries in _lists(lines):
+        stretches.append((lines[first].start, lines[last - 1].end))
+        for number, (at, after) in enumerate(entries, start=1):
+            index = bisect_left(starts, lines[at].start)
+            if index < len(links) and links[index].start < lines[after - 1].end:
+                for key in _keys(lines[at].key or str(number), ids):
+                    urls.setdefault(key, str(links[index].url))
+    return References(urls, _joined(stretches))
+
+
+def _keys(key: str, ids: Set[str]) -> tuple[str, ...]:
+    return markers.references(key, ids) or (key,)
+
+
+def _lines(text: str, links: Sequence[Marker], ids: Set[str]) -> Iterator[_Line]:
+    code = structure(text).code_blocks
+    linked = [link.start for link in links]
+    pieces = text.splitlines(keepends=True)
+    position = 0
+    for piece, following in zip(pieces, [*pieces[1:], ""], strict=True):
+        start, position = position, position + len(piece)
+        line = piece.rstrip()
+        if inside(code, start):
+            yield _Line(start, position, "code")
+            continue
+        has_link = bisect_left(linked, start) < bisect_left(linked, position)
+        kind, key, level = _classified(line, following.rstrip(), ids)
+        if kind == "text" and has_link:
+            kind = "linked"
+        yield _Line(start, position, kind, key, level, has_link, line.startswith(("  ", "\t")))
+
+
+def _classified(line: str, following: str, ids: Set[str]) -> tuple[Kind, str, int]:
+    """Return a line's kind, the key of an entry, the level of a heading."""
+    if key := _key(line, ids):
+        return "keyed", key, 0
+    if found := _HEADING.fullmatch(line):
+        level = len((found["level"] or "").strip()) or (1 if _UNDERLINE.match(following) else 7)
+        sure = level < 7 or found["bold"] or found["colon"] or found["after"] or _KEYED.match(following)
+        return ("sources" if sure else "text"), "", level
+    if found := _ANY_HEADING.match(line):
+        return "heading", "", len(found[1])
+    if not line or _RULE.match(line) or _UNDERLINE.match(line):
+        return ("rule" if line else "blank"), "", 0
+    if found := _LOOSE.match(line):
+        return "loose", found["number"] or found["cell"] or "", 0
+    return "text", "", 0
+
+
+def _key(line: str, ids: Set[str]) -> str:
+    """Return the number or name with which an entry begins, empty where the line begins otherwise."""
+    if footnote := _FOOTNOTE.match(line):
+        return footnote[1]
+    found = _KEYED.match(line)
+    key = (found["key"] or found["wide"] or found["full"]) if found else ""
+    return key if markers.references(key, ids) or (key.isdigit() and len(key) <= 4) else ""
+
+
+_List = tuple[int, int, list[tuple[int, int]]]
+"""First line, the line after the last, and the (first, after) lines of each entry."""
+
+
+def _lists(lines: Sequence[_Line]) -> Iterator[_List]:
+    at = 0
+    while at < len(lines):
+        found = None
+        if lines[at].kind == "sources":
+            found = _section(lines, at)
+        elif lines[at].kind == "keyed":
+            found = _run(lines, at)
+        if found:
+            yield found
+        at = found[1] if found else at + 1
+
+
+def _section(lines: Sequence[_Line], heading: int) -> _List | None:
+    """A heading of sources and the entries below it, up to prose after a blank line or the next heading."""
+    first, last, at = heading, heading, heading + 1
+    entries: list[tuple[int, int]] = []
+    while at < len(lines):
+        kind, level = lines[at].kind, lines[at].level
+        if kind in ("keyed", "loose", "linked"):
+            after = _entry_end(lines, at)
+            entries.append((at, after))
+            at = last = after
+            continue
+        if kind == "code" or (kind in ("heading", "sources") and level <= lines[heading].level):
+            break
+        if kind == "text":
+            if entries:
+                break
+            first = at + 1  # words about the list stay, and its heading with them
+        at += 1
+    if not entries:
+        return None
+    return (first if first == heading else entries[0][0]), last, entries
+
+
+def _run(lines: Sequence[_Line], first: int) -> _List | None:
+    """Lines `[n] ... URL` one below the other, or the last line of all; definitions of footnotes, too."""
+    at, last, sure = first, first, False
+    entries: list[tuple[int, int]] = []
+    while at < len(lines) and lines[at].kind in ("keyed", "blank"):
+        if lines[at].kind == "blank":
+            at += 1
+            continue
+        after = _entry_end(lines, at)
+        footnote = lines[at].key.startswith("^")
+        if not footnote and not any(line.linked for line in lines[at:after]):
+            break
+        entries.append((at, after))
+        sure = sure or footnote or len(entries) > 1
+        last = at = after
+    alone = first == 0 or lines[first - 1].kind in ("blank", "rule")
+    ends = all(line.kind == "blank" for line in lines[last:])
+    return (first, last, entries) if entries and (sure or (alone and ends)) else None
+
+
+def _entry_end(lines: Sequence[_Line], at: int) -> int:
+    """Return the line after an entry; lines that go on with it stand right below it or are indented."""
+    after = at + 1
+    while after < len(lines):
+        line = lines[after]
+        if line.kind == "linked":
+            goes_on = line.indented or not any(before.linked for before in lines[at:after])
+        elif line.kind == "blank":
+            goes_on = after + 1 < len(lines) and lines[after + 1].indented and lines[after + 1].kind == "text"
+        else:
+            goes_on = line.kind == "text" or (line.indented and line.kind == "loose" and not line.key)
+        if not goes_on:
+            break
+        after += 1
+    return after
+
+
+def _joined(stretches: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
