@@ -10,36 +10,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from claude_agent_sdk import (
     AssistantMessage,
     ClaudeAgentOptions,
-    ClaudeSDKClient,
     HookMatcher,
     Message,
     ResultMessage,
-    StreamEvent,
     SystemMessage,
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
 )
-from claude_agent_sdk.types import HookCallback, HookEvent
+from claude_agent_sdk.types import HookEvent
 
 from orchestrator.backends import RunContext, engine
-from orchestrator.backends.faults import context_exceeded
-from orchestrator.backends.hooks import Answer, Governor, failure, split_name
+from orchestrator.backends.engine import Child, Parked, Told
+from orchestrator.backends.hooks import (
+    UNWANTED_NEXT,
+    Answer,
+    Governor,
+    Passes,
+    failure,
+    hooks_of,
+    matcher,
+    split_name,
+)
 from orchestrator.backends.messages import result_text
-from orchestrator.backends.wire import StreamFold
-from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError, boundary
-from orchestrator.events import Event, PassFinished, Purpose
+from orchestrator.backends.toolbox import Toolbox, aliases, full_name, unavailable, write_servers
+from orchestrator.errors import BackendError, boundary
+from orchestrator.events import Event, Purpose
 from orchestrator.settings import ANTHROPIC_URL
 from orchestrator.sources import clean
 
@@ -54,8 +59,6 @@ LONGEST_REASON: Final = 9_000
 """Characters; the command line cuts what hooks say at 10,000."""
 BUFFER_BYTES: Final = 64 * 1024 * 1024
 """The longest line that is read from the child: a result comes as one line."""
-UNWANTED_NEXT: Final = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
-"""Stop reasons behind which the command line makes up to three more requests by itself."""
 ANY_STOP: Final = UNWANTED_NEXT | {"end_turn", "stop_sequence", "tool_use", "pause_turn"}
 
 
@@ -88,7 +91,7 @@ class AgentSdk:
             except FileNotFoundError:
                 raise SessionLost from None
             talk = _Conversation(self.context, max_tokens)
-            options = _options(self.context, home, work, max_tokens, resume)
+            options = engine.options(self.context, home, work, max_tokens, resume)
             try:
                 await talk.open(options)
                 yield talk
@@ -98,10 +101,10 @@ class AgentSdk:
 
     async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncIterator[Event]:
         """One pass of a child without tools or servers; see the protocol."""
-        passes = _Passes(self.context, purpose, max_tokens)
-        child = _Child(stops=ANY_STOP)
+        passes = passes_of(self.context, purpose, max_tokens)
+        child = Child(stops=ANY_STOP)
         with engine.folders(None) as (home, work):
-            options = _options(self.context, home, work, max_tokens)
+            options = engine.options(self.context, home, work, max_tokens)
             try:
                 await child.start(replace(options, system_prompt=None, effort="low", max_turns=1))
                 await child.ask(prompt)
@@ -117,277 +120,32 @@ class AgentSdk:
             raise passes.unwanted()
 
 
-def _options(
-    context: RunContext, home: Path, work: Path, max_tokens: int, resume: str | None = None
-) -> ClaudeAgentOptions:
-    """What every child is started with: no tools, no settings files, the limits as outer walls."""
-    left = context.budget.remaining
-    return ClaudeAgentOptions(
-        tools=[],
-        setting_sources=[],
-        strict_mcp_config=True,
-        permission_mode="dontAsk",
-        system_prompt=clean(context.system),
-        model=context.options.model,
-        effort=context.options.effort,
-        cwd=work,
-        env=engine.environment(context, home, max_tokens),
-        include_partial_messages=True,
-        verbatim_prompts=True,
-        max_turns=context.options.limits.max_steps,
-        max_budget_usd=left if left and left > 0 else None,
-        max_buffer_size=BUFFER_BYTES,
-        resume=resume,
-        fork_session=resume is not None,
-    )
-
-
-# --- one child process ----------------------------------------------------------------------------
-
-
-@dataclass
-class _Told:
-    """An event from a hook, which waits until it was taken."""
-
-    event: Event
-    taken: asyncio.Future[None]
-
-
-@dataclass
-class _Parked:
-    """The Stop hook waits: the answer is complete, and its reply decides how things go on."""
-
-    reply: asyncio.Future[Answer]
-
-
-@dataclass
-class _Ending:
-    """A hook that will not be answered: the loop is over once the pass is settled."""
-
-
-class _Child:
-    """One command line; everything it says and asks is in one queue."""
-
-    def __init__(self, stops: frozenset[str]) -> None:
-        """`stops` are the stop reasons at which the process is ended before it can go on."""
-        self.retry_after: float | None = None
-        self._stops = stops
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self._client: ClaudeSDKClient | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._stderr: list[str] = []
-
-    @property
-    def client(self) -> ClaudeSDKClient:
-        assert self._client is not None
-        return self._client
-
-    async def start(self, options: ClaudeAgentOptions) -> None:
-        self._client = ClaudeSDKClient(replace(options, stderr=self._stderr.append))
-        with boundary("agent-sdk", "The Claude Agent SDK could not be started"):
-            await self._client.connect()
-        self._pump = asyncio.create_task(self._listen())
-
-    async def ask(self, prompt: str) -> None:
-        with boundary("agent-sdk", "The engine took no question"):
-            await self.client.query(clean(prompt))
-
-    async def next(self) -> Any:
-        """What comes next: a message, or what a hook has to say. Raises BackendError at the end."""
-        item = await self._queue.get()
-        if isinstance(item, Exception):
-            raise BackendError(
-                f"The engine stopped: {(self._stderr or [str(item)])[-1]}", "agent-sdk"
-            ) from item
-        if isinstance(item, SystemMessage) and item.subtype == "api_retry":
-            self.retry_after = (item.data.get("retry_delay_ms") or 0) / 1000
-        return item
-
-    async def tell(self, event: Event) -> None:
-        """For hooks: put an event into the stream; returns when it was taken."""
-        taken = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(_Told(event, taken))
-        await taken
-
-    async def park(self, *_: object) -> Answer:
-        """The Stop hook: wait for what comes next."""
-        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(_Parked(reply))
-        return await reply
-
-    async def hold(self) -> None:
-        """Never answer: nothing can begin while a hook is waited for."""
-        self._queue.put_nowait(_Ending())
-        await asyncio.get_running_loop().create_future()
-
-    async def _listen(self) -> None:
-        try:
-            async for message in self.client.receive_messages():
-                # before anyone looks at it: a few milliseconds later the next request is out
-                if isinstance(message, StreamEvent) and _stop_reason(message.event) in self._stops:
-                    self.kill()
-                self._queue.put_nowait(message)
-            self._queue.put_nowait(EOFError("it ended without a result"))
-        except Exception as error:
-            self._queue.put_nowait(error)
-
-    def kill(self) -> None:
-        """End the process and what it started, at once.
-
-        The SDK's own way gives a busy child five seconds, in which it goes on spending.
-        """
-        process = getattr(getattr(self._client, "_transport", None), "_process", None)
-        if process is None or process.returncode is not None:
-            return
-        started = engine.descendants(process.pid)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        for pid in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    async def close(self) -> None:
-        """Leave nothing behind."""
-        self.kill()
-        if self._pump is not None:
-            self._pump.cancel()
-        if self._client is not None:
-            await self._client.disconnect()
-
-
-def _stop_reason(event: Mapping[str, Any]) -> str | None:
-    delta = event.get("delta")
-    if event.get("type") != "message_delta" or not isinstance(delta, Mapping):
-        return None
-    return delta.get("stop_reason")
-
-
-# --- what it says ---------------------------------------------------------------------------------
-
-
-class _Passes:
-    """The stream of one turn, folded pass by pass."""
-
-    def __init__(self, context: RunContext, purpose: Purpose, max_tokens: int) -> None:
-        self._context = context
-        self._purpose: Purpose = purpose
-        self._max_tokens = max_tokens
-        self._fold: StreamFold | None = None
-        self._started: set[str] = set()
-        self._answered = False
-        """Whether the request under way has begun to be answered."""
-        self._unseen = 0
-        """Requests that broke off before anything of their answer was seen."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether no pass is under way."""
-        return self._fold is None or self._fold.finished
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Of the last pass, once it is settled."""
-        return self._fold.stop_reason if self._fold and self._fold.finished else None
-
-    def read(self, message: Message) -> Iterator[Event]:
-        """The events that one message means; the engine's copies of what was streamed mean none."""
-        match message:
-            case StreamEvent(event={"type": "message_start"} as raw, parent_tool_use_id=None):
-                yield from self._book_unseen()
-                self._answered = True
-                self._started.add(str((raw.get("message") or {}).get("id")))
-                self._fold = self._new_fold()
-                yield from self._fold.feed(raw)
-            case StreamEvent(event={"type": "message_delta", "delta": {"stop_reason": None}}):
-                pass  # the engine's own, behind a stream that broke off: its usage is not the service's
-            case StreamEvent(event=raw, parent_tool_use_id=None) if self._fold is not None:
-                yield from self._fold.feed(raw)
-            case SystemMessage(subtype="status", data={"status": "requesting"}):
-                self._answered = False
-            case SystemMessage(subtype="api_retry", data={"error_status": None}):
-                yield from self._broken_off(unless=not self._started)
-            case ResultMessage(is_error=True, api_error_status=None, terminal_reason="api_error"):
-                yield from self._broken_off(unless=engine.never_sent(message.result or ""))
-            case AssistantMessage(model=model, message_id=str(id)) if model != "<synthetic>":
-                if id not in self._started:
-                    raise BackendError("The engine made a request outside its stream", "agent-sdk")
-
-    def _new_fold(self) -> StreamFold:
-        options = self._context.options
-        return StreamFold(
-            self._context.budget,
-            self._purpose,
-            options.model,
-            self._max_tokens,
-            hosted=False,
-            counts_thinking=options.anthropic_base_url == ANTHROPIC_URL,
-        )
-
-    def _broken_off(self, *, unless: bool) -> Iterator[Event]:
-        """A request broke off; what was not seen of it may be billed all the same."""
-        self._unseen += not self._answered
-        self._answered = False
-        if not unless:
-            yield from self._book_unseen()
-
-    def _book_unseen(self) -> Iterator[Event]:
-        while self._unseen:
-            self._unseen -= 1
-            started = self._context.budget.open_pass(self._purpose, self._max_tokens)
-            yield started
-            yield PassFinished(
-                steps=(started.step,),
-                purpose=self._purpose,
-                model=started.model,
-                usage=(),
-                stop_reason=None,
-                exact=False,
-            )
-
-    def unwanted(self) -> RunError:
-        """Why a turn that ended with one of `UNWANTED_NEXT` cannot go on."""
-        match self.stop_reason:
-            case "refusal":
-                details = self._fold.stop_details if self._fold else {}
-                category = details.get("category")
-                reason = details.get("explanation") or "it gave no reason"
-                return Refused(
-                    f"The model declined to answer ({category or 'no category'}): {reason};"
-                    " ask in other words",
-                    category,
-                )
-            case "max_tokens":
-                return LimitExceeded(
-                    "max_tokens",
-                    self._max_tokens,
-                    self._max_tokens,
-                    f"the answer was cut at {self._max_tokens} output tokens;"
-                    " raise --max-output-tokens, or --max-usd where that lowered it",
-                )
-        return context_exceeded()
+def passes_of(context: RunContext, purpose: Purpose, max_tokens: int) -> Passes:
+    """The fold over one turn of this run."""
+    options = context.options
+    counts = options.anthropic_base_url == ANTHROPIC_URL
+    return Passes(context.budget, purpose, options.model, max_tokens, counts_thinking=counts)
 
 
 class _Conversation:
     """An open conversation; see the protocol."""
 
     def __init__(self, context: RunContext, max_tokens: int) -> None:
-        self.child = _Child(stops=UNWANTED_NEXT)
+        self.child = Child(stops=UNWANTED_NEXT)
         self._context = context
         self._max_tokens = max_tokens
-        self._named = engine.aliases(context.servers)
-        self._tools = engine.Toolbox()
+        self._named = aliases(context.servers)
+        self._tools = Toolbox()
         self._calls: dict[str, ToolUseBlock] = {}
-        self._parked: _Parked | None = None
+        self._parked: Parked | None = None
         self._session: str | None = None
 
     # --- opening and leaving ---
 
     async def open(self, options: ClaudeAgentOptions) -> None:
         """Start the child; once more when a server lists other tools than were allowed beforehand."""
-        file = engine.write_servers(self._named, Path(str(options.cwd)).parent / "servers.json")
-        noted = [
-            engine.full_name(alias, tool) for alias, server in self._named.items() for tool in server.tools
-        ]
+        file = write_servers(self._named, Path(str(options.cwd)).parent / "servers.json")
+        noted = [full_name(alias, tool) for alias, server in self._named.items() for tool in server.tools]
         options = replace(options, mcp_servers=file)
         self._tools = await self._start(replace(options, allowed_tools=noted))
         if self._tools.unwanted or not set(self._tools.names) <= set(noted):
@@ -397,8 +155,8 @@ class _Conversation:
                 replace(options, allowed_tools=allowed, disallowed_tools=unwanted)
             )
 
-    async def _start(self, options: ClaudeAgentOptions) -> engine.Toolbox:
-        self.child = _Child(stops=UNWANTED_NEXT)
+    async def _start(self, options: ClaudeAgentOptions) -> Toolbox:
+        self.child = Child(stops=UNWANTED_NEXT)
         await self.child.start(replace(options, hooks=self._hooks()))
         return await self._list_tools()
 
@@ -418,14 +176,14 @@ class _Conversation:
                 await child.hold()
             return answer
 
-        return matchers(governor) | {"PreToolUse": [_matcher(before)], "Stop": [_matcher(child.park)]}
+        return hooks_of(governor) | {"PreToolUse": [matcher(before)], "Stop": [matcher(child.park)]}
 
     def _plain_name(self, name: str) -> tuple[str, str]:
         return self._tools.names.get(name) or split_name(name)
 
-    async def _list_tools(self) -> engine.Toolbox:
+    async def _list_tools(self) -> Toolbox:
         """Wait until every server is connected. Raises McpUnavailable when one cannot be used."""
-        tools = engine.Toolbox()
+        tools = Toolbox()
         while True:
             with boundary("agent-sdk", "The engine does not say what its servers do"):
                 said = await self.child.client.get_mcp_status()
@@ -436,7 +194,7 @@ class _Conversation:
         for alias, server in self._named.items():
             status = statuses.get(alias, {})
             if status.get("status") != "connected":
-                raise engine.unavailable(server.name, status)
+                raise unavailable(server.name, status)
             tools.add(alias, server, status.get("tools") or ())
         return tools
 
@@ -455,7 +213,7 @@ class _Conversation:
         try:
             while self._tools.listed:
                 yield self._tools.listed.pop(0)
-            self._passes = _Passes(self._context, purpose, self._max_tokens)
+            self._passes = passes_of(self._context, purpose, self._max_tokens)
             await self._ask(prompt, hooked=purpose == "correction")
             for _ in range(MAX_PAUSES):
                 async for event in self._until_quiet():
@@ -492,10 +250,10 @@ class _Conversation:
         while True:
             item = await self.child.next()
             match item:
-                case _Told():
+                case Told():
                     yield item.event
                     item.taken.set_result(None)
-                case _Parked():
+                case Parked():
                     self._parked = item
                     return
                 case _:
@@ -549,16 +307,3 @@ class _Conversation:
         governor.seen.add(id)
         governor.running.discard(id)
         yield failure(id, result_text(block.content), denied=True)
-
-
-def matchers(governor: Governor) -> dict[HookEvent, list[HookMatcher]]:
-    """A governor's hooks in the SDK's shape, for anyone's own options."""
-    return {
-        "PreToolUse": [_matcher(governor.before)],
-        "PostToolUse": [_matcher(governor.after)],
-        "PostToolUseFailure": [_matcher(governor.failed)],
-    }
-
-
-def _matcher(hook: Any) -> HookMatcher:
-    return HookMatcher(hooks=[cast(HookCallback, hook)], timeout=HOOK_SECONDS, on_failure="block")

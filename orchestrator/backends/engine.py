@@ -1,36 +1,40 @@
-"""What the Agent SDK's command line is told besides the question: environment, servers, session files.
+"""The Agent SDK's command line as a child process: what it inherits, what it says, how it ends.
 
-Nothing here imports the SDK. What its process may do is decided here alone: nothing is inherited that
-could send the question elsewhere, join a file to it, or make a request that nobody asked for.
+What it may do is decided here alone: nothing is inherited that could send the question elsewhere, join a
+file to it, or make a request that nobody asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import os
 import re
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, StreamEvent, SystemMessage
+
 from orchestrator.backends import RunContext
-from orchestrator.backends.faults import Fault, Service, explain, rate_limited
+from orchestrator.backends.faults import Fault, Service, explain
+from orchestrator.backends.hooks import Answer, never_sent
 from orchestrator.budget import REMEDY
-from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable, RunError
-from orchestrator.events import Checkpoint, ToolInfo, ToolsListed
-from orchestrator.settings import Server
+from orchestrator.errors import BackendError, LimitExceeded, RunError, boundary
+from orchestrator.events import Checkpoint, Event
+from orchestrator.sources import clean
 
 CONNECT_SECONDS: Final = 30.0
 """How long the search servers may take until they are connected."""
 CALL_SECONDS: Final = 60.0
 """How long a call may take where the server's notes say nothing."""
-LONGEST_NAME: Final = 64
-"""Characters of a tool's full name; the service refuses the whole request for one longer name."""
+BUFFER_BYTES: Final = 64 * 1024 * 1024
+"""The longest line that is read from the child: a result comes as one line."""
 
 QUIET: Final = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -61,11 +65,6 @@ QUIET: Final = {
 _REDIRECTING: Final = re.compile(
     r"(ANTHROPIC|CLAUDE|MCP|MAX|API|DISABLE|ENABLE|AWS_BEARER)_|\w+_API_KEY$", re.IGNORECASE
 )
-_PLAIN_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9-][A-Za-z0-9_-]{0,28}[A-Za-z0-9-]?")
-_UNAUTHORISED: Final = re.compile(r"\b40[13]\b|unauthori[sz]ed|forbidden|oauth|client registration", re.I)
-_UNPAID: Final = re.compile(r"\b402\b|credit", re.I)
-_NEVER_SENT: Final = re.compile(r"ECONNREFUSED|ENOTFOUND|EAI_AGAIN|certificate", re.I)
-_LIMITED: Final = re.compile(r"\b429\b|too many requests|rate.limit", re.I)
 _TRUST: Final = re.compile(r"CLAUDE_CODE_(CERT_STORE|CLIENT_\w+)$")
 
 
@@ -97,39 +96,29 @@ def _key(context: RunContext) -> str:
     return key.get_secret_value() if key else ""
 
 
-def aliases(servers: Sequence[Server]) -> dict[str, Server]:
-    """The servers under names that read back unambiguously and leave room for a tool's name."""
-    return {
-        server.name if _PLAIN_NAME.fullmatch(server.name) else f"server{at}": server
-        for at, server in enumerate(servers)
-    }
-
-
-def full_name(alias: str, tool: str) -> str:
-    """What the engine calls a server's tool: any other character becomes an underscore."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{alias}__{tool}")
-
-
-def write_servers(named: Mapping[str, Server], path: Path) -> Path:
-    """The servers as a file of the child's own: a command line, keys included, is read by everyone."""
-    entries: dict[str, dict[str, Any]] = {}
-    for alias, server in named.items():
-        if server.type == "stdio":
-            env = {name: value.get_secret_value() for name, value in server.env.items()}
-            entries[alias] = {
-                "type": "stdio",
-                "command": server.command,
-                "args": list(server.args),
-                "env": env,
-            }
-        else:
-            headers = {name: value.get_secret_value() for name, value in server.headers.items()}
-            if server.authorization_token is not None:
-                headers["Authorization"] = f"Bearer {server.authorization_token.get_secret_value()}"
-            entries[alias] = {"type": "http", "url": server.url, "headers": headers}
-    path.touch(mode=0o600)
-    path.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
-    return path
+def options(
+    context: RunContext, home: Path, work: Path, max_tokens: int, resume: str | None = None
+) -> ClaudeAgentOptions:
+    """What every child is started with: no tools, no settings files, the limits as outer walls."""
+    left = context.budget.remaining
+    return ClaudeAgentOptions(
+        tools=[],
+        setting_sources=[],
+        strict_mcp_config=True,
+        permission_mode="dontAsk",
+        system_prompt=clean(context.system),
+        model=context.options.model,
+        effort=context.options.effort,
+        cwd=work,
+        env=environment(context, home, max_tokens),
+        include_partial_messages=True,
+        verbatim_prompts=True,
+        max_turns=context.options.limits.max_steps,
+        max_budget_usd=left if left and left > 0 else None,
+        max_buffer_size=BUFFER_BYTES,
+        resume=resume,
+        fork_session=resume is not None,
+    )
 
 
 @contextmanager
@@ -167,6 +156,123 @@ def checkpoint(context: RunContext, session_id: str) -> Checkpoint:
     return Checkpoint(backend="agent-sdk", blocks=({"session_id": session_id, "run": context.run_id},))
 
 
+@dataclass
+class Told:
+    """An event from a hook, which waits until it was taken."""
+
+    event: Event
+    taken: asyncio.Future[None]
+
+
+@dataclass
+class Parked:
+    """The Stop hook waits: the answer is complete, and its reply decides how things go on."""
+
+    reply: asyncio.Future[Answer]
+
+
+@dataclass
+class Ending:
+    """A hook that will not be answered: the loop is over once the pass is settled."""
+
+
+class Child:
+    """One command line; everything it says and asks is in one queue."""
+
+    def __init__(self, stops: frozenset[str]) -> None:
+        """`stops` are the stop reasons at which the process is ended before it can go on."""
+        self.retry_after: float | None = None
+        self._stops = stops
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._client: ClaudeSDKClient | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._stderr: list[str] = []
+
+    @property
+    def client(self) -> ClaudeSDKClient:
+        assert self._client is not None
+        return self._client
+
+    async def start(self, options: ClaudeAgentOptions) -> None:
+        self._client = ClaudeSDKClient(replace(options, stderr=self._stderr.append))
+        with boundary("agent-sdk", "The Claude Agent SDK could not be started"):
+            await self._client.connect()
+        self._pump = asyncio.create_task(self._listen())
+
+    async def ask(self, prompt: str) -> None:
+        with boundary("agent-sdk", "The engine took no question"):
+            await self.client.query(clean(prompt))
+
+    async def next(self) -> Any:
+        """What comes next: a message, or what a hook has to say. Raises BackendError at the end."""
+        item = await self._queue.get()
+        if isinstance(item, Exception):
+            raise BackendError(
+                f"The engine stopped: {(self._stderr or [str(item)])[-1]}", "agent-sdk"
+            ) from item
+        if isinstance(item, SystemMessage) and item.subtype == "api_retry":
+            self.retry_after = (item.data.get("retry_delay_ms") or 0) / 1000
+        return item
+
+    async def tell(self, event: Event) -> None:
+        """For hooks: put an event into the stream; returns when it was taken."""
+        taken = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(Told(event, taken))
+        await taken
+
+    async def park(self, *_: object) -> Answer:
+        """The Stop hook: wait for what comes next."""
+        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(Parked(reply))
+        return await reply
+
+    async def hold(self) -> None:
+        """Never answer: nothing can begin while a hook is waited for."""
+        self._queue.put_nowait(Ending())
+        await asyncio.get_running_loop().create_future()
+
+    async def _listen(self) -> None:
+        try:
+            async for message in self.client.receive_messages():
+                # before anyone looks at it: a few milliseconds later the next request is out
+                if isinstance(message, StreamEvent) and _stop_reason(message.event) in self._stops:
+                    self.kill()
+                self._queue.put_nowait(message)
+            self._queue.put_nowait(EOFError("it ended without a result"))
+        except Exception as error:
+            self._queue.put_nowait(error)
+
+    def kill(self) -> None:
+        """End the process and what it started, at once.
+
+        The SDK's own way gives a busy child five seconds, in which it goes on spending.
+        """
+        process = getattr(getattr(self._client, "_transport", None), "_process", None)
+        if process is None or process.returncode is not None:
+            return
+        started = descendants(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        self.kill()
+        if self._pump is not None:
+            self._pump.cancel()
+        if self._client is not None:
+            await self._client.disconnect()
+
+
+def _stop_reason(event: Mapping[str, Any]) -> str | None:
+    delta = event.get("delta")
+    if event.get("type") != "message_delta" or not isinstance(delta, Mapping):
+        return None
+    return delta.get("stop_reason")
+
+
 def descendants(pid: int) -> list[int]:
     """The processes that a process started (stdio servers), where the system tells."""
     found: list[int] = []
@@ -175,61 +281,6 @@ def descendants(pid: int) -> list[int]:
             for child in map(int, listing.read_text(encoding="ascii").split()):
                 found += [child, *descendants(child)]
     return found
-
-
-@dataclass
-class Toolbox:
-    """What the servers list, sorted into what may be used and what may not, by full names."""
-
-    names: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Server and tool of each full name that may be used."""
-    unwanted: list[str] = field(default_factory=list)
-    listed: list[ToolsListed] = field(default_factory=list)
-
-    def add(self, alias: str, server: Server, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Sort one server's tools. Raises McpUnavailable when none may be used."""
-        infos = tuple(
-            ToolInfo(name=tool["name"], description=tool.get("description") or "") for tool in tools
-        )
-        self.listed.append(ToolsListed(server=server.name, tools=infos))
-        before = len(self.names)
-        for tool in tools:
-            name = full_name(alias, tool["name"])
-            read_only = (tool.get("annotations") or {}).get("readOnly")
-            wanted = tool["name"] in server.tools if server.tools else read_only
-            if wanted and len(name) <= LONGEST_NAME:
-                self.names[name] = (server.name, tool["name"])
-            else:
-                self.unwanted.append(name)
-        if len(self.names) == before:
-            what = (
-                "none of the tools that its notes name"
-                if server.tools
-                else "no tool that is marked read-only"
-            )
-            raise McpUnavailable(f"The search server {server.name} lists {what}")
-
-
-def unavailable(server: str, status: Mapping[str, Any]) -> RunError:
-    """Why a server that is not connected cannot be used, in words."""
-    said = str(status.get("error") or status.get("status") or "it was not started").rstrip(".")
-    if status.get("status") == "needs-auth" or _UNAUTHORISED.search(said):
-        return McpUnavailable(
-            f"The search server {server} refused its key: check it (PARALLEL_API_KEY for Parallel's),"
-            f" or unset it where the server works without ({said})"
-        )
-    if _LIMITED.search(said):
-        return rate_limited(f"The search server {server}", None)
-    if _UNPAID.search(said):
-        return McpUnavailable(f"The search server {server} wants payment first ({said})")
-    return McpUnavailable(
-        f"The search server {server} cannot be reached: try again, or choose another with --server ({said})"
-    )
-
-
-def never_sent(text: str) -> bool:
-    """Whether this connection error says that no request can have reached the service."""
-    return bool(_NEVER_SENT.search(text))
 
 
 def failed(context: RunContext, result: Mapping[str, Any], retry_after: float | None) -> RunError:

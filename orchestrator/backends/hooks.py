@@ -1,24 +1,41 @@
-"""Budget, record and sources around every tool call of an Agent SDK session, as that SDK's hooks.
+"""What governs an Agent SDK session: hooks around every tool call, and a fold over its messages.
 
-Nothing here imports the SDK: the methods take and return what its hooks exchange as plain dictionaries, so
-that anyone's own options can hold them. What happens is told through `publish`, which returns when the
-event is on record; only then does a hook answer, so the record is ahead of every consequence.
+Anyone's own options can hold them. What happens is told through `publish`, which returns when the event is
+on record; only then does a hook answer, so the record is ahead of every consequence.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, cast
 
+from claude_agent_sdk import (
+    AssistantMessage,
+    HookMatcher,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+)
+from claude_agent_sdk.types import HookCallback, HookEvent
+
+from orchestrator.backends.faults import context_exceeded
 from orchestrator.backends.messages import parsed, result_text, size
+from orchestrator.backends.wire import StreamFold
 from orchestrator.budget import Budget, Denial
-from orchestrator.errors import LimitExceeded
-from orchestrator.events import Event, ToolCall, ToolResult
+from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError
+from orchestrator.events import Event, PassFinished, Purpose, ToolCall, ToolResult
 from orchestrator.sources import Registry, clean
 
 LARGEST_RESULT: Final = 90_000
 """Characters of one result; above about 100,000 the command line shows the model a preview instead."""
+HOOK_SECONDS: Final = 24 * 3600.0
+"""How long a hook may wait for us: the run's own clock ends it long before."""
+UNWANTED_NEXT: Final = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+"""Stop reasons behind which the command line makes up to three more requests by itself."""
+_NEVER_SENT: Final = re.compile(r"ECONNREFUSED|ENOTFOUND|EAI_AGAIN|certificate", re.I)
 _PREFIX: Final = "mcp__"
 
 Publish = Callable[[Event], Awaitable[None]]
@@ -154,3 +171,125 @@ def _content(response: Any) -> Any:
     if not isinstance(response, str):
         response = json.dumps(response, ensure_ascii=False)
     return parsed(clean(response))
+
+
+class Passes:
+    """The fold over a session's messages, pass by pass: what no hook sees is seen here."""
+
+    def __init__(
+        self, budget: Budget, purpose: Purpose, model: str, max_tokens: int, *, counts_thinking: bool
+    ) -> None:
+        """`max_tokens` is what each request may use, `counts_thinking` as for the `StreamFold`."""
+        self._budget = budget
+        self._purpose: Purpose = purpose
+        self._model = model
+        self._max_tokens = max_tokens
+        self._counts_thinking = counts_thinking
+        self._fold: StreamFold | None = None
+        self._started: set[str] = set()
+        self._answered = False
+        """Whether the request under way has begun to be answered."""
+        self._unseen = 0
+        """Requests that broke off before anything of their answer was seen."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether no pass is under way."""
+        return self._fold is None or self._fold.finished
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Of the last pass, once it is settled."""
+        return self._fold.stop_reason if self._fold and self._fold.finished else None
+
+    def read(self, message: Message) -> Iterator[Event]:
+        """The events that one message means; the engine's copies of what was streamed mean none."""
+        match message:
+            case StreamEvent(event={"type": "message_start"} as raw, parent_tool_use_id=None):
+                yield from self._book_unseen()
+                self._answered = True
+                self._started.add(str((raw.get("message") or {}).get("id")))
+                self._fold = StreamFold(
+                    self._budget,
+                    self._purpose,
+                    self._model,
+                    self._max_tokens,
+                    hosted=False,
+                    counts_thinking=self._counts_thinking,
+                )
+                yield from self._fold.feed(raw)
+            case StreamEvent(event={"type": "message_delta", "delta": {"stop_reason": None}}):
+                pass  # the engine's own, behind a stream that broke off: its usage is not the service's
+            case StreamEvent(event=raw, parent_tool_use_id=None) if self._fold is not None:
+                yield from self._fold.feed(raw)
+            case SystemMessage(subtype="status", data={"status": "requesting"}):
+                self._answered = False
+            case SystemMessage(subtype="api_retry", data={"error_status": None}):
+                yield from self._broken_off(unless=not self._started)
+            case ResultMessage(is_error=True, api_error_status=None, terminal_reason="api_error"):
+                yield from self._broken_off(unless=never_sent(message.result or ""))
+            case AssistantMessage(model=model, message_id=str(id)) if model != "<synthetic>":
+                if id not in self._started:
+                    raise BackendError("The engine made a request outside its stream", "agent-sdk")
+
+    def _broken_off(self, *, unless: bool) -> Iterator[Event]:
+        """A request broke off; what was not seen of it may be billed all the same."""
+        self._unseen += not self._answered
+        self._answered = False
+        if not unless:
+            yield from self._book_unseen()
+
+    def _book_unseen(self) -> Iterator[Event]:
+        while self._unseen:
+            self._unseen -= 1
+            started = self._budget.open_pass(self._purpose, self._max_tokens)
+            yield started
+            yield PassFinished(
+                steps=(started.step,),
+                purpose=self._purpose,
+                model=started.model,
+                usage=(),
+                stop_reason=None,
+                exact=False,
+            )
+
+    def unwanted(self) -> RunError:
+        """Why a turn that ended with one of `UNWANTED_NEXT` cannot go on."""
+        match self.stop_reason:
+            case "refusal":
+                details = self._fold.stop_details if self._fold else {}
+                category = details.get("category")
+                reason = details.get("explanation") or "it gave no reason"
+                return Refused(
+                    f"The model declined to answer ({category or 'no category'}): {reason};"
+                    " ask in other words",
+                    category,
+                )
+            case "max_tokens":
+                return LimitExceeded(
+                    "max_tokens",
+                    self._max_tokens,
+                    self._max_tokens,
+                    f"the answer was cut at {self._max_tokens} output tokens;"
+                    " raise --max-output-tokens, or --max-usd where that lowered it",
+                )
+        return context_exceeded()
+
+
+def never_sent(text: str) -> bool:
+    """Whether this connection error says that no request can have reached the service."""
+    return bool(_NEVER_SENT.search(text))
+
+
+def hooks_of(governor: Governor) -> dict[HookEvent, list[HookMatcher]]:
+    """A governor's hooks in the SDK's shape, for anyone's own options."""
+    return {
+        "PreToolUse": [matcher(governor.before)],
+        "PostToolUse": [matcher(governor.after)],
+        "PostToolUseFailure": [matcher(governor.failed)],
+    }
+
+
+def matcher(hook: Any) -> HookMatcher:
+    """One hook; a call that it fails to answer for does not run."""
+    return HookMatcher(hooks=[cast(HookCallback, hook)], timeout=HOOK_SECONDS, on_failure="block")
