@@ -68,7 +68,7 @@ def give_up_output() -> None:
 def deliver(text: str, file: Path | None) -> None:
     """The command's one answer, to standard output or whole into a file."""
     if file is None:
-        out(text)
+        out(harmless(text) if sys.stdout.isatty() else text)
         return
     with NamedTemporaryFile(
         "w", encoding="utf-8", newline="\n", dir=file.parent, prefix=f".{file.name}.", delete=False
@@ -111,6 +111,11 @@ def short(value: Any) -> str:
 def plain(text: str) -> str:
     """One line without control characters: what pages say must not drive a terminal."""
     return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in " ".join(text.split()))
+
+
+def harmless(text: str) -> str:
+    """Text without the control characters that drive a terminal; line feeds and tabs stay."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
 
 
 def dollars(usd: float) -> str:

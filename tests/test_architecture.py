@@ -1,4 +1,4 @@
-"""The shape of the code: who imports whom, who may know an SDK, what importing loads, how long modules are."""
+"""The shape of the code: who imports whom, who may know an SDK, how long modules are."""
 
 from __future__ import annotations
 
