@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Any, Final, TypeVar
 
 from orchestrator.errors import Interrupted, UsageError
@@ -66,20 +65,16 @@ def give_up_output() -> None:
 
 
 def deliver(text: str, file: Path | None) -> None:
-    """The command's one answer, to standard output or whole into a file."""
+    """The command's one answer, to standard output or into a file."""
     if file is None:
         out(harmless(text) if sys.stdout.isatty() else text)
         return
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", newline="\n", dir=file.parent, prefix=f".{file.name}.", delete=False
-    ) as temporary:
-        temporary.write(f"{text}\n")
-    Path(temporary.name).replace(file)
+    file.write_text(f"{text}\n", encoding="utf-8", newline="\n")
 
 
 def require_place(file: Path | None) -> None:
     """Refuse an --output that could not be written, before anything is spent."""
-    if file and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
+    if file and (file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK)):
         raise UsageError(f"--output {file} cannot be written: name a file in a folder that exists.")
 
 

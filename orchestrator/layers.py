@@ -185,9 +185,9 @@ class _DotEnv(DotEnvSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         for name in _ONLY_SAFE:
-            for variable in (f"ORCHESTRATOR_{name.upper()}", name.upper()):
-                if variable.lower() in self.env_vars and (variable[:4] in ("ORCH", "ANTH")):
-                    raise _refuse(self._file, variable, variable)
+            for spelled in (variable(name), f"ORCHESTRATOR_{name.upper()}"):
+                if spelled.lower() in self.env_vars:
+                    raise _refuse(self._file, spelled, variable(name))
         return super().__call__()
 
 

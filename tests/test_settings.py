@@ -208,10 +208,19 @@ def test_where_a_key_goes_is_never_taken_from_toml_here(config: Path, name: str)
     parse()
 
 
-@pytest.mark.parametrize("variable", ["ANTHROPIC_BASE_URL", "ORCHESTRATOR_MCP_CONFIG", "ORCHESTRATOR_OUTPUT"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "ANTHROPIC_BASE_URL",
+        "anthropic_base_url",
+        "ORCHESTRATOR_ANTHROPIC_BASE_URL",
+        "ORCHESTRATOR_MCP_CONFIG",
+        "ORCHESTRATOR_OUTPUT",
+    ],
+)
 def test_where_a_key_goes_is_never_taken_from_dotenv(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     Path(".env").write_text(f"export {variable}=https://elsewhere.example\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=variable):
+    with pytest.raises(ConfigurationError, match=f"(?i){variable}"):
         parse()
     Path(".env").unlink()
     monkeypatch.setenv(variable, "https://elsewhere.example")
