@@ -7,10 +7,12 @@ not, and tells `notice` what it did.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -19,12 +21,14 @@ Notice = Callable[[str], None]
 LONGEST_NAME: Final = 45
 """The model API allows 64 characters, and hosts write `mcp__orchestrator__` before a tool's own name."""
 
+_REPAIRS: Final = 50
+"""Pieces of one result that may be dropped; above it the whole counts as broken."""
+
 _BAD_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _SURROGATES: Final = re.compile(
     r"(?<!\\)(\\+)u(?:([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[dD][c-fC-F][0-9a-fA-F]{2})"
 )
-_OPEN_ESCAPE: Final = re.compile(r"(?<!\\)\\+(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?$")
 
 
 def text(json_text: str) -> str:
@@ -37,13 +41,6 @@ def text(json_text: str) -> str:
         return backslashes + "ufffd"
 
     return _SURROGATES.sub(whole, json_text) if "\\u" in json_text else json_text
-
-
-def open_escape(json_text: str) -> int:
-    """Where an escape begins that the next chunk of the same text may complete; its length if none."""
-    near_end = max(0, len(json_text) - 64)
-    match = _OPEN_ESCAPE.search(json_text, near_end)
-    return match.start() if match else len(json_text)
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:
@@ -137,19 +134,61 @@ def _output_schema(schema: Any) -> Json | None:
     """An output schema must be an object's; one without a type is taken to mean that."""
     if not isinstance(schema, dict) or not _is_schema(schema) or schema.get("type", "object") != "object":
         return None
-    return schema | {"type": "object"}
+    return None if _refers_outside(schema) else schema | {"type": "object"}
+
+
+def _refers_outside(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(map(_refers_outside, schema))
+    if not isinstance(schema, dict):
+        return False
+    outside = not str(schema.get("$ref", "#")).startswith("#")
+    return outside or any(map(_refers_outside, schema.values()))
+
+
+def structured(value: Json, schema: Json) -> Json | None:
+    """Structured content as its own schema wants it, what breaks it dropped piece by piece; else None."""
+    validator = _validator(json.dumps(schema))
+    whole = value
+    for _ in range(_REPAIRS):
+        if (error := next(validator.iter_errors(whole), None)) is None:
+            return whole
+        if not error.absolute_path:
+            return None
+        if whole is value:
+            whole = copy.deepcopy(value)
+        *way, last = error.absolute_path
+        holder: Any = whole
+        for step in way:
+            holder = holder[step]
+        del holder[last]
+    return None
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Any:
+    from referencing import Registry
+
+    parsed = json.loads(schema)
+    return _dialect(parsed)(parsed, registry=Registry())
 
 
 def _is_schema(schema: Json) -> bool:
     from jsonschema import SchemaError  # type: ignore[import-untyped]
-    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
     try:
-        validator_for(schema).check_schema(schema)
+        _dialect(schema).check_schema(schema)
     except SchemaError:
         return False
     properties = schema.get("properties", {})
     return all(isinstance(value, dict | bool) for value in properties.values())
+
+
+def _dialect(schema: Json) -> Any:
+    # imported late: it is not needed before a tool is listed
+    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+
+    return validator_for(schema)
 
 
 def call_result(raw: Json, notice: Notice) -> Json:

@@ -16,36 +16,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mcp_types
 from mcp import ClientSession, MCPError
-from mcp.client._transport import ReadStream, WriteStream
-from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
-from mcp.shared.transport_context import TransportContext
+from mcp.shared.dispatcher import ProgressFnT
 from pydantic import RootModel, ValidationError
 
 from orchestrator import mend
 from orchestrator.errors import McpUnavailable, RunError
 from orchestrator.events import ToolInfo
-from orchestrator.mcp_wire import CallFailed, Failure, streams
+from orchestrator.mcp_wire import CONNECT_SECONDS, CallFailed, WireError, dispatcher, explained
 from orchestrator.settings import Server
 
-__all__ = ["CallFailed", "Result", "Tool", "Upstream", "connect"]
+__all__ = ["CallFailed", "Progress", "Result", "Tool", "Upstream", "connect"]
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 30.0
-"""How long the server may take until the handshake is done."""
 CALL_SECONDS: Final = 60.0
 """How long a call may take where the server's notes say nothing."""
 PATIENCE_SECONDS: Final = 10.0
 """The longest Retry-After that is waited for; above it the error names the wait."""
+Progress = ProgressFnT
+"""Told how far a call is: progress, total, message."""
 _PAGES: Final = 100
 
 
@@ -135,7 +131,7 @@ class Upstream:
             page = await self._request(mcp_types.ListToolsRequest(params=params), CONNECT_SECONDS)
             for tool in page["tools"]:
                 if listed.setdefault(tool["name"], tool) is not tool:
-                    self._notice(f"a second tool named {tool['name']!r} was dropped")
+                    self.notice(f"a second tool named {tool['name']!r} was dropped")
             before, cursor = cursor, page.get("nextCursor")
             if not cursor or cursor == before:
                 break
@@ -151,7 +147,7 @@ class Upstream:
         arguments: dict[str, Any],
         *,
         seconds: float | None = None,
-        on_progress: ProgressFnT | None = None,
+        on_progress: Progress | None = None,
     ) -> Result:
         """Call a tool, by its safe or its own name; `seconds` overrides what the server's notes allow.
 
@@ -181,7 +177,7 @@ class Upstream:
         self,
         request: mcp_types.ListToolsRequest | mcp_types.CallToolRequest,
         seconds: float,
-        on_progress: ProgressFnT | None = None,
+        on_progress: Progress | None = None,
     ) -> dict[str, Any]:
         for repeats_left in (1, 0):
             link = await self._linked()
@@ -191,22 +187,23 @@ class Upstream:
                         request, _Raw, request_read_timeout_seconds=seconds, progress_callback=on_progress
                     )
                     return result.root
-                except MCPError as error:
-                    failure = Failure.of(error)
-                    if not repeats_left or not await self._mended(failure, link, seconds):
-                        raise failure.explained(self.server, seconds) from error
+                except (MCPError, WireError) as error:
+                    if not repeats_left or not await self._remedied(error, link, seconds):
+                        raise explained(error, self.server, seconds) from error
                 except ValidationError as error:
                     raise CallFailed(
                         f"MCP server {self.server.name!r} sent what is not MCP: {error}"
                     ) from error
         raise AssertionError("the last round returns or raises")
 
-    async def _mended(self, failure: Failure, link: _Link, seconds: float) -> bool:
+    async def _remedied(self, error: MCPError | WireError, link: _Link, seconds: float) -> bool:
         """Do what lets a second try work; False when the call may have been carried out, or none can."""
-        if failure.session_lost:
+        if isinstance(error, MCPError):
+            return False
+        if error.session_lost:
             link.retire()
             return True
-        wait = failure.retry_after if failure.http == 429 else None
+        wait = error.retry_after if error.http == 429 else None
         if wait is None or wait > min(PATIENCE_SECONDS, seconds):
             return False
         await asyncio.sleep(wait)
@@ -217,10 +214,10 @@ class Upstream:
             if self._link is None or not self._link.alive:
                 if self._link is not None:
                     self._link.retire()
-                self._link = await _Link.open(self.server, self._notice)
+                self._link = await _Link.open(self.server, self.notice)
             return self._link
 
-    def _notice(self, what: str) -> None:
+    def notice(self, what: str) -> None:
         """Say once what is odd about this server."""
         if what not in self._said:
             self._said.add(what)
@@ -280,12 +277,13 @@ class _Link:
 
     async def _hold(self, server: Server, notice: mend.Notice) -> None:
         try:
-            async with streams(server) as (read, write):
-                dispatcher = _Dispatcher(read, write, notice, self._ending)
-                async with ClientSession(dispatcher=dispatcher, client_info=_WHO) as session:
-                    await _shake_hands(session)
-                    self._opened.set_result(session)
-                    await self._ending.wait()
+            async with (
+                dispatcher(server, notice, self._ending) as wire,
+                ClientSession(dispatcher=wire, client_info=_WHO) as session,
+            ):
+                await _shake_hands(session)
+                self._opened.set_result(session)
+                await self._ending.wait()
         except Exception as error:
             if self._opened.done():
                 log.debug("MCP server %r: the session broke", server.name, exc_info=True)
@@ -293,38 +291,6 @@ class _Link:
                 self._opened.set_exception(_innermost(error))
         finally:
             self._ending.set()
-
-
-class _Dispatcher(JSONRPCDispatcher[TransportContext]):
-    """The SDK's, with each result mended before it is validated, and an end that is told."""
-
-    def __init__(
-        self,
-        read: ReadStream[SessionMessage | Exception],
-        write: WriteStream[SessionMessage],
-        notice: mend.Notice,
-        ended: asyncio.Event,
-    ) -> None:
-        super().__init__(read, write)
-        self._notice = notice
-        self._ended = ended
-
-    async def run(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            await super().run(*args, **kwargs)
-        finally:
-            self._ended.set()
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        raw = await super().send_raw_request(method, params, opts, **kwargs)
-        match method:
-            case "tools/list":
-                return mend.tool_list(raw, self._notice)
-            case "tools/call":
-                return mend.call_result(raw, self._notice)
-        return raw
 
 
 async def _shake_hands(session: ClientSession) -> None:
@@ -345,8 +311,8 @@ def _innermost(error: Exception) -> Exception:
 
 
 def _why_not_open(error: Exception, server: Server) -> RunError:
-    if isinstance(error, MCPError):
-        return Failure.of(error).explained(server, CONNECT_SECONDS)
+    if isinstance(error, MCPError | WireError):
+        return explained(error, server, CONNECT_SECONDS)
     if isinstance(error, TimeoutError):
         reason = f"did not answer within {CONNECT_SECONDS:g} s"
     else:
