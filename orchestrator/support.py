@@ -8,26 +8,34 @@ the rest of the sentence gives it, and neither a negation nor a direction is tur
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from orchestrator.sentences import sentences
 from orchestrator.values import Reading, Value, plain, read, says
-from orchestrator.words import EMPTY, NEGATIONS, axes, concept, stem
+from orchestrator.words import (
+    EMPTY,
+    HARD_NEGATIONS,
+    LIGHT,
+    SOFT_NEGATIONS,
+    is_common,
+    kin,
+    on_a_scale,
+    opposites,
+    stem,
+)
 
-_LONGEST_CLAIM = 400
-"""Words of a sentence beyond which it is not checked: no reader would call it one sentence."""
-_UNIT_WORDS = 120
-"""Words after which a text without full stops is cut into units all the same."""
+_LONGEST_CLAIM = 300
+_UNIT_WORDS = 100
 _PLACES = 8
-"""How many of the best matching sentences are looked at closely."""
-_COVERED = 0.6
-"""Share of the content, by weight, that the place must hold."""
-_RIVAL = 0.8
-"""A value must fit its role at least this well, compared with the best other value of its kind."""
+COVERED = 0.55
+COVERED_WITH_VALUES = 0.45
+RIVAL = {"number": 0.8, "date": 0.8, "time": 0.8, "name": 0.6, "code": 0.7}
+DC = 4.0
+DS = 3.0
+CLAUSE = 3
+NEIGHBOUR = 12
 
 
 class Support(NamedTuple):
@@ -38,12 +46,11 @@ class Support(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """One sentence of an excerpt, or the sentence to be checked."""
-
     excerpt: int
     reading: Reading
-    concepts: list[str]
+    stems: list[str]
     places: dict[str, list[int]]
+    cues: list[tuple[int, bool, list[int]]]
     negated: frozenset[int]
 
 
@@ -51,22 +58,25 @@ class Excerpts:
     """The excerpts of one source, read once; many sentences can be checked against them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._units: list[_Unit] = []
+        self.units: list[_Unit] = []
         for number, text in enumerate(texts):
+            year = None
             for piece in sentences(text):
-                reading = read(plain(piece))
-                self._units.extend(_cut(number, reading))
-        self._found: dict[str, list[int]] = defaultdict(list)
-        for at, unit in enumerate(self._units):
+                for reading in _cut(plain(piece)):
+                    if reading.words:
+                        year = _inherit(reading.values, year)
+                        self.units.append(_unit(number, reading))
+        self.found: dict[str, list[int]] = defaultdict(list)
+        for at, unit in enumerate(self.units):
             for word in unit.places:
-                self._found[word].append(at)
+                self.found[word].append(at)
 
     def support(self, sentence: str) -> Support:
         """Check one sentence, markers and Markdown in it or not."""
-        if not self._units:
+        if not self.units:
             return Support("unknown", None)
         claim = _unit(-1, read(plain(sentence)))
-        if len(claim.concepts) > _LONGEST_CLAIM:
+        if len(claim.stems) > _LONGEST_CLAIM:
             return Support("unsupported", "too long to be checked as one sentence")
         return _Check(self, claim).verdict()
 
@@ -76,222 +86,467 @@ def support(sentence: str, excerpts: Sequence[str]) -> Support:
     return Excerpts(excerpts).support(sentence)
 
 
-def _unit(excerpt: int, reading: Reading) -> _Unit:
-    concepts = [_concept(word) for word in reading.words]
-    places: dict[str, list[int]] = defaultdict(list)
-    for at, word in enumerate(concepts):
-        if word:
-            places[word].append(at)
-    return _Unit(excerpt, reading, concepts, dict(places), _negated(reading))
-
-
-@lru_cache(maxsize=1 << 16)
-def _concept(word: str) -> str:
-    return "" if word in EMPTY else concept(stem(word))
-
-
-def _cut(excerpt: int, reading: Reading) -> Iterator[_Unit]:
-    """Yield the reading as one unit, or as several when it has no full stops for too long."""
-    if len(reading.words) <= _UNIT_WORDS:
-        if reading.words:
-            yield _unit(excerpt, reading)
+def _cut(text: str) -> Iterator[Reading]:
+    pieces = text.split(" ")
+    if len(pieces) <= _UNIT_WORDS:
+        yield read(text)
         return
-    pieces = reading.text.split(" ")
     for start in range(0, len(pieces), _UNIT_WORDS // 2):
-        yield _unit(excerpt, read(" ".join(pieces[start : start + _UNIT_WORDS])))
+        yield read(" ".join(pieces[start : start + _UNIT_WORDS]))
 
 
-def _negated(reading: Reading) -> frozenset[int]:
-    """Return the positions of the words that a negation governs: the next few of its clause with content."""
+def _inherit(values: list[Value], year: int | None) -> int | None:
+    """Give a date without a year the year named before it, and return the last year named."""
+    for n, value in enumerate(sorted(values, key=lambda v: v.first)):
+        if value.kind == "date":
+            if value.date[0] is None and year:
+                values[values.index(value)] = value._replace(date=(year, *value.date[1:]))
+            year = value.date[0] or year
+    return year
+
+
+def _unit(excerpt: int, reading: Reading) -> _Unit:
+    stems = [stem(word) for word in reading.words]
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, word in enumerate(reading.words):
+        if word not in EMPTY or on_a_scale(stems[at]):
+            places[stems[at]].append(at)
+    cues = list(_cues(reading))
     negated: set[int] = set()
+    for _, _, governed in cues:
+        negated ^= set(governed)
+    return _Unit(excerpt, reading, stems, dict(places), cues, frozenset(negated))
+
+
+def _cues(reading: Reading) -> Iterator[tuple[int, bool, list[int]]]:
+    """Yield each negation: its position, whether it can be nothing else, and what it governs."""
     for cue, word in enumerate(reading.words):
-        if word not in NEGATIONS:
+        hard = word in HARD_NEGATIONS
+        if not hard and stem(word) not in SOFT_NEGATIONS:
             continue
-        reach = 3
+        reach = 2 if not hard or word == "no" else 3
+        governed = []
         for at in range(cue + 1, len(reading.words)):
             if reading.clauses[at] != reading.clauses[cue] or not reach:
                 break
-            if reading.words[at] not in EMPTY or axes(reading.words[at]):
-                negated ^= {at}
+            if reading.words[at] not in EMPTY:
+                governed.append(at)
                 reach -= 1
-    return frozenset(negated)
+        modal = all(reading.words[at] in PREDICATES for at in governed)
+        for at in range(cue - 1, -1, -1):
+            if (
+                reading.clauses[at] != reading.clauses[cue]
+                or reach <= 0
+                or word == "no"
+                or not hard
+                or not modal
+            ):
+                break
+            if reading.words[at] not in EMPTY:
+                governed.append(at)
+                reach -= 1
+        yield cue, hard, governed
 
 
-class _Problem(NamedTuple):
-    """Why a place does not back the claim; the lower the rank, the nearer it came."""
+class _Match(NamedTuple):
+    closeness: float
+    unit: _Unit
+    place: int
+    sign: int
 
-    rank: int
-    message: str
+
+class _Place(NamedTuple):
+    at: int
+    window: list[_Unit]
+    missing: list[Value]
+    covered: float
+    plain: float
 
 
 class _Check:
-    """One sentence against one source."""
-
     def __init__(self, source: Excerpts, claim: _Unit) -> None:
         self.source, self.claim = source, claim
-        in_values = {
-            at for v in claim.reading.values if v.kind != "quote" for at in range(v.first, v.last + 1)
+        self.values = [v for v in claim.reading.values if not _common(v)]
+        inside = {
+            at
+            for v in self.values
+            if v.kind not in ("quote", "name", "code")
+            for at in range(v.first, v.last + 1)
         }
-        self.names = [v for v in claim.reading.values if v.kind in ("name", "code")]
-        named = {at for v in self.names for at in range(v.first, v.last + 1)}
-        self.weights = {
-            word: self.weight(word)
-            for at, word in enumerate(claim.concepts)
-            if word and (at not in in_values or at in named)
+        self.weights: dict[str, float] = {}
+        self.wanted: dict[str, float] = {}
+        for at, (word, stemmed) in enumerate(zip(claim.reading.words, claim.stems, strict=True)):
+            if stemmed in claim.places:
+                self.weights[stemmed] = self.weight(stemmed)
+                if at not in inside and word not in EMPTY:
+                    self.wanted[stemmed] = self.weights[stemmed] * (LIGHT_WEIGHT if stemmed in LIGHT else 1.0)
+        named = {
+            claim.stems[at] for v in self.values for at in range(v.first, v.last + 1) if v.kind != "quote"
         }
+        self.content = {w: x for w, x in self.wanted.items() if w not in named}
         self.pool = self.candidates()
 
     def weight(self, word: str) -> float:
-        units = len(self.source._units)
-        found = len(self.source._found.get(word, ()))
+        units = len(self.source.units)
+        found = len(self.source.found.get(word, ()))
         return 0.4 + 0.6 * math.log(1 + units / max(found, 1)) / math.log(1 + units)
 
     def candidates(self) -> list[int]:
-        """Return the units that share most with the claim, best first."""
         scores: dict[int, float] = defaultdict(float)
-        for word in self.claim.places:
-            found = self.source._found.get(word, ())
-            if len(found) < 500:
-                for at in found:
-                    scores[at] += self.weights.get(word, 1.0)
+        for word, weight in self.weights.items():
+            for form in (word, *kin(word)):
+                found = self.source.found.get(form, ())
+                if len(found) < 500:
+                    for at in found:
+                        scores[at] += weight if form == word else weight / 2
         return sorted(scores, key=lambda at: (-scores[at], at))[:_PLACES]
 
     def verdict(self) -> Support:
         if not self.claim.places:
             return Support("unsupported", "nothing in it that could be compared")
-        problems = []
+        places = []
         for at in self.pool:
-            problem = self.problem(at)
-            if problem is None:
-                return Support("supported", self.source._units[at].reading.text)
-            problems.append(problem)
-        if not problems:
+            window = self.around(at)
+            places.append(
+                _Place(
+                    at,
+                    window,
+                    self.missing(at, window),
+                    self.covered(window, self.wanted),
+                    self.covered(window, self.content),
+                )
+            )
+        if not places:
             return Support("unsupported", "no sentence of the excerpts is about this")
-        return Support("unsupported", min(problems, key=lambda p: p.rank).message)
+        top = max(p.plain for p in places)
+        good = [p for p in places if not p.missing and p.plain >= top - MARGIN] or places
+        places = sorted(good, key=lambda p: (-p.plain, -p.covered, len(p.missing), p.at))
+        problem = None
+        for place in places:
+            if place.plain < places[0].plain - SLACK:
+                break
+            found = self.problem(place)
+            if found is None:
+                return Support("supported", place.window[0].reading.text)
+            problem = problem or found
+        return Support("unsupported", problem)
 
-    def around(self, at: int) -> list[int]:
-        units = self.source._units
+    def around(self, at: int) -> list[_Unit]:
+        units = self.source.units
         return [
-            n for n in (at, at - 1, at + 1) if 0 <= n < len(units) and units[n].excerpt == units[at].excerpt
+            units[n]
+            for n in (at, at - 1, at + 1)
+            if 0 <= n < len(units) and units[n].excerpt == units[at].excerpt
         ]
 
-    def problem(self, at: int) -> _Problem | None:
-        """Return what keeps this unit and its neighbours from backing the claim, None when they do."""
-        window = [self.source._units[n] for n in self.around(at)]
-        missing = [
-            v.text for v in self.claim.reading.values if not any(self.spots(v, unit) for unit in window)
+    def missing(self, at: int, window: list[_Unit]) -> list[Value]:
+        return [
+            v
+            for v in self.values
+            if not any(self.spots(v, unit) for unit in window) and not self.topical(v, window[0])
         ]
-        if missing:
-            return _Problem(4, "not in the excerpts: " + ", ".join(dict.fromkeys(missing)))
-        held = sum(w for word, w in self.weights.items() if word in window[0].places)
-        held += 0.6 * sum(
-            w
-            for word, w in self.weights.items()
-            if word not in window[0].places and any(word in u.places for u in window)
-        )
-        total = sum(self.weights.values())
-        if held < _COVERED * total:
-            absent = [word for word in self.weights if not any(word in u.places for u in window)]
-            return _Problem(3, "too little of it is in the excerpts: " + ", ".join(absent))
-        for value in self.claim.reading.values:
+
+    def topical(self, value: Value, unit: _Unit) -> bool:
+        """A name need not be repeated where it is what the source is about, or where no other name could be meant."""
+        if value.kind not in ("name", "code"):
+            return False
+        forms = [
+            self.source.found.get(form, ())
+            for form in (self.claim.stems[value.last], *kin(self.claim.stems[value.last]))
+        ]
+        found = {n for units in forms for n in units}
+        if not found:
+            return False
+        if len(found) >= max(3, TOPIC * len(self.source.units)):
+            return True
+        here = [
+            n
+            for n in found
+            if self.source.units[n].excerpt == unit.excerpt and n < self.source.units.index(unit)
+        ]
+        others = [
+            v
+            for v in unit.reading.values
+            if v.kind == value.kind and not any(self.same(v, own) for own in self.values)
+        ]
+        return bool(here) and not others
+
+    def covered(self, window: list[_Unit], wanted: dict[str, float]) -> float:
+        total = sum(wanted.values())
+        held = 0.0
+        for word, weight in wanted.items():
+            forms = (word, *kin(word), *opposites(word))
+            for n, unit in enumerate(window):
+                if any(form in unit.places for form in forms):
+                    held += weight if n == 0 else BESIDE * weight
+                    break
+        return held / total if total else 1.0
+
+    def problem(self, place: _Place) -> str | None:
+        if place.missing:
+            return "not in the excerpts: " + ", ".join(dict.fromkeys(v.text for v in place.missing))
+        window = place.window
+        if place.covered < (COVERED_WITH_VALUES if len(self.values) > 1 else COVERED):
+            absent = [w for w in self.wanted if not any(f in u.places for u in window for f in (w, *kin(w)))]
+            return f"too little of it is in the excerpts ({place.covered:.2f}): " + ", ".join(absent)
+        bare = self.bare_clause(window)
+        if bare:
+            return "not in the excerpts: " + ", ".join(bare)
+        for value in self.values:
             if value.kind != "quote" and not self.fits(value, window):
-                return _Problem(2, f"stands elsewhere in the excerpts: {value.text}")
+                return f"stands elsewhere in the excerpts: {value.text}"
         return self.turned(window)
 
+    def bare_clause(self, window: list[_Unit]) -> list[str]:
+        """Return the words of a clause of which the window has next to nothing."""
+        clauses: dict[int, dict[str, float]] = defaultdict(dict)
+        for word, clause in zip(self.claim.stems, self.claim.reading.clauses, strict=True):
+            if word in self.wanted:
+                clauses[clause][word] = self.wanted[word]
+        for words in clauses.values():
+            if sum(words.values()) > BARE and self.covered(window, words) < CLAUSE_COVERED:
+                return list(words)
+        return []
+
     def spots(self, value: Value, unit: _Unit) -> list[int]:
-        """Return where a unit states the value."""
         if value.kind == "quote":
-            wanted = " ".join(value.words)
-            return [0] if wanted in " ".join(unit.reading.words) else []
+            return [0] if " ".join(value.words) in " ".join(unit.reading.words) else []
+        if value.kind == "code" and len(value.words) > 1:
+            return [
+                at
+                for at in unit.places.get(stem(value.words[-1]), ())
+                if at and unit.reading.words[at - 1] == value.words[0]
+            ]
         if value.kind in ("name", "code"):
-            if value.unit == "initial":
-                lower = self.source._found.get(self.claim.concepts[value.first])
-                if not lower and re.search(r"(s|ing|ed|ly|tion|ment|ity|ness|ism)$", value.words[0]):
-                    return [0]
-            words = unit.reading.words
-            return [at for at, word in enumerate(words) if stem(word) == stem(value.words[-1])]
+            if len(value.words) > 1 and not self.written(value):
+                return []
+            last = self.claim.stems[value.last]
+            return [at for form in (last, *kin(last)) for at in unit.places.get(form, ())]
         return [v.last for v in unit.reading.values if says(v, value)]
 
+    def written(self, value: Value) -> bool:
+        """Tell whether the source has the words of a name close together and in order."""
+        wanted = [stem(word) for word in value.words]
+        for n in self.source.found.get(wanted[-1], ()):
+            unit = self.source.units[n]
+            for end in unit.places[wanted[-1]]:
+                at = end
+                for word in reversed(wanted[:-1]):
+                    at = max((p for p in unit.places.get(word, ()) if p < at), default=-1)
+                    if at < 0:
+                        break
+                if at >= 0 and end - at <= len(wanted) + 2:
+                    return True
+        return False
+
     def fits(self, value: Value, window: list[_Unit]) -> bool:
+        """Tell whether the value has in the window the role that the claim gives it."""
+        unit = window[0]
+        rivals = [v for v in unit.reading.values if self.rival(v, value)]
+        if not rivals:
+            return True
+        rival = max(self.closeness(value.first, value.last, unit, v.last) for v in rivals)
+        spots = self.spots(value, unit)
+        if spots:
+            own = max(self.closeness(value.first, value.last, unit, at) for at in spots)
+            return own >= RIVAL[value.kind] * rival
+        if value.kind in NAMES:
+            pronoun = any(word in PRONOUNS for word in unit.reading.words)
+            if (
+                self.topical(value, unit)
+                or pronoun
+                and any(self.spots(value, u) for u in self.before(window))
+            ):
+                return rival < IDEAL * self.closeness(value.first, value.last, self.claim, value.last)
         own = max(
-            (self.role(value, unit, at) for unit in window for at in self.spots(value, unit)), default=0.0
+            (
+                self.closeness(value.first, value.last, u, at)
+                for u in window[1:]
+                for at in self.spots(value, u)
+            ),
+            default=0.0,
         )
-        rival = 0.0
-        for n in self.pool:
-            unit = self.source._units[n]
-            for other in unit.reading.values:
-                if other.kind == value.kind and other.unit == value.unit and not self.same(other, value):
-                    if not any(self.same(other, v) for v in self.claim.reading.values if v is not value):
-                        rival = max(rival, self.role(value, unit, other.last))
-        return own >= _RIVAL * rival
+        return own > rival
+
+    def before(self, window: list[_Unit]) -> list[_Unit]:
+        units = self.source.units
+        return [u for u in window[1:] if units.index(u) < units.index(window[0])]
+
+    def rival(self, other: Value, value: Value) -> bool:
+        """Tell whether a value of the source could be meant where the claim has another."""
+        if other.kind != value.kind and not (other.kind in NAMES and value.kind in NAMES):
+            return False
+        if value.kind == "number" and other.unit and value.unit and other.unit != value.unit:
+            return False
+        return not any(self.same(other, own) for own in self.values)
 
     @staticmethod
     def same(other: Value, value: Value) -> bool:
-        if value.kind in ("name", "code"):
-            return bool(set(other.words) & set(value.words))
+        """Tell whether two values may be meant as one: a surname and the full name are."""
+        if "quote" in (other.kind, value.kind):
+            return False
+        if (value.kind in NAMES) != (other.kind in NAMES):
+            return False
+        if "code" in (value.kind, other.kind):
+            return other.words == value.words
+        if value.kind == "name":
+            mine, theirs = {stem(w) for w in value.words}, {stem(w) for w in other.words}
+            return mine <= theirs or theirs <= mine or any(kin(w) & mine for w in theirs)
         return says(other, value)
 
-    def role(self, value: Value, unit: _Unit, spot: int) -> float:
-        """Score how well the rest of the claim stands around a spot."""
+    def closeness(
+        self, first: int, last: int, unit: _Unit, spot: int, dc: float = DC, ds: float = DS
+    ) -> float:
+        """Score how well the rest of the claim stands around a spot of one unit of a window."""
         score = 0.0
-        for at, word in enumerate(self.claim.concepts):
-            if not word or value.first <= at <= value.last:
+        kind = next((v.kind for v in self.values if v.first == first), None)
+        beside = (
+            {at for v in self.values if v.kind == kind for at in range(v.first, v.last + 1)}
+            if kind
+            else set()
+        )
+        clauses, own = unit.reading.clauses, self.claim.reading.clauses
+        for at, word in enumerate(self.claim.stems):
+            if first <= at <= last or at in beside:
                 continue
-            places = unit.places.get(word)
-            if not places:
+            near = min(abs(at - first), abs(at - last)) + CLAUSE * abs(own[at] - own[first])
+            if word in self.weights:
+                forms, weight = (word, *kin(word)), self.weights[word]
+                best = 0.0
+                for form in forms:
+                    for place in unit.places.get(form, ()):
+                        if place != spot:
+                            away = abs(place - spot) + CLAUSE * abs(clauses[place] - clauses[spot])
+                            order = 1.0 if (place < spot) == (at < first) else ORDER
+                            best = max(best, order / (1 + away / ds))
+            elif near <= 2:
+                weight = SMALL
+                best = 0.0
+                for place in range(max(0, spot - 2), min(len(unit.stems), spot + 3)):
+                    if unit.stems[place] == word and place != spot and (place < spot) == (at < first):
+                        best = max(best, 1 / (1 + abs(place - spot) / ds))
+            else:
                 continue
-            near = abs(at - value.first) + 3 * abs(
-                self.claim.reading.clauses[at] - self.claim.reading.clauses[value.first]
-            )
-            clauses = unit.reading.clauses
-            best = 0.0
-            for place in places:
-                if place == spot:
-                    continue
-                away = abs(place - spot) + 3 * abs(clauses[place] - clauses[spot])
-                order = 1.0 if (place < spot) == (at < value.first) else 0.85
-                best = max(best, order / (1 + away / 3))
-            score += self.weights.get(word, 1.0) * best / (1 + near / 8)
+            score += weight * best / (1 + near / dc)
         return score
 
-    def turned(self, window: list[_Unit]) -> _Problem | None:
-        """Return the negation or direction that the place has the other way round."""
-        claim, unit = self.claim, window[0]
-        for at, word in enumerate(claim.reading.words):
-            for axis, sign in axes(word):
-                sign = -sign if at in claim.negated else sign
-                found = [
-                    (self.closeness(at, unit, place), s if place not in unit.negated else -s, other)
-                    for place, other in enumerate(unit.reading.words)
-                    for a, s in axes(other)
-                    if a == axis
-                ]
-                if found:
-                    best = max(found)
-                    if best[1] != sign:
-                        return _Problem(1, f"direction differs: {word} / {best[2]}: {unit.reading.text}")
-        mine = {claim.concepts[at] for at in claim.negated} - {""}
-        theirs = {unit.concepts[at] for at in unit.negated} - {""}
-        straight = {c for at, c in enumerate(claim.concepts) if c and at not in claim.negated}
-        straight_unit = {c for at, c in enumerate(unit.concepts) if c and at not in unit.negated}
-        if mine and not mine & theirs and (mine & straight_unit or not theirs):
-            return _Problem(1, f"negation differs: {unit.reading.text}")
-        if theirs and not theirs & mine and theirs & straight:
-            return _Problem(1, f"negation differs: {unit.reading.text}")
+    def match(self, at: int, window: list[_Unit]) -> _Match | None:
+        """Return the word that stands in the window where the claim's word does: the same, its kin or its opposite."""
+        word = self.claim.stems[at]
+        for n, unit in enumerate(window):
+            best = None
+            far = opposites(word) if n == 0 and (word not in LIGHT or on_a_scale(word)) else ()
+            for sign, factor, forms in ((1, 1.0, (word,)), (1, 0.9, kin(word)), (-1, OPPOSITE, far)):
+                for form in forms:
+                    for place in unit.places.get(form, ()):
+                        close = factor * self.closeness(at, at, unit, place, 2.0, 2.0)
+                        if best is None or close > best.closeness:
+                            best = _Match(close, unit, place, sign)
+            if best:
+                return best
         return None
 
-    def closeness(self, at: int, unit: _Unit, place: int) -> float:
-        score = 0.0
-        for other, word in enumerate(self.claim.concepts):
-            if word and other != at and word in unit.places:
-                away = min(abs(p - place) for p in unit.places[word])
-                score += 1 / (1 + away / 3) / (1 + abs(other - at) / 8)
-        return score
+    def turned(self, window: list[_Unit]) -> str | None:
+        """Return the negation or direction that the place has the other way round."""
+        claim = self.claim
+        matches: dict[int, _Match] = {}
+        for at, word in enumerate(claim.stems):
+            if word in claim.places:
+                found = self.match(at, window)
+                if found:
+                    matches[at] = found
+        signs = {
+            at: m.sign * (-1 if at in claim.negated else 1) * (-1 if m.place in m.unit.negated else 1)
+            for at, m in matches.items()
+        }
+        for at, m in matches.items():
+            word = claim.reading.words[at]
+            if word in CONNECTORS:
+                if self.reversed(at, m, matches):
+                    return f"order differs: {word} / {m.unit.reading.words[m.place]}: {m.unit.reading.text}"
+            elif m.sign < 0 and signs[at] < 0:
+                if word in EMPTY and not self.neighbours(at, m):
+                    continue
+                return f"direction differs: {word} / {m.unit.reading.words[m.place]}: {m.unit.reading.text}"
+        for cue, hard, governed in claim.cues:
+            if not hard:
+                continue
+            heads = [at for at in governed if at in matches]
+            if any(signs[at] > 0 for at in heads):
+                continue
+            if heads or not any(u.cues for u in window):
+                return f"negation differs: {claim.reading.words[cue]}: {window[0].reading.text}"
+        back = {(id(m.unit), m.place): at for at, m in matches.items()}
+        for unit in window:
+            for cue, hard, governed in unit.cues:
+                for place in governed[: 2 if hard else 1]:
+                    at = back.get((id(unit), place))
+                    if at is not None and at not in claim.negated and signs[at] < 0 and not claim.cues:
+                        return f"negation differs: {unit.reading.words[cue]}: {unit.reading.text}"
+        return None
+
+    def neighbours(self, at: int, m: _Match) -> bool:
+        """Tell whether a small word has the same content word beside it in the claim and in the source."""
+        mine = {
+            form
+            for n in range(at - 2, at + 3)
+            if 0 <= n < len(self.claim.stems) and n != at
+            for form in (self.claim.stems[n], *kin(self.claim.stems[n]))
+            if self.claim.stems[n] in self.wanted
+        }
+        return any(
+            m.unit.stems[n] in mine for n in range(max(0, m.place - 2), min(len(m.unit.stems), m.place + 3))
+        )
+
+    def reversed(self, at: int, m: _Match, matches: dict[int, _Match]) -> bool:
+        """Tell whether what stands behind a `before`, `after` or `than` is not what stands behind it in the source."""
+        behind = self.argument(self.claim, at)
+        theirs = set(self.argument(m.unit, m.place))
+        right = sum(
+            self.weights[self.claim.stems[n]]
+            for n, k in matches.items()
+            if n in behind and k.unit is m.unit and k.place in theirs
+        )
+        left = sum(
+            self.weights[self.claim.stems[n]]
+            for n, k in matches.items()
+            if n not in behind and n != at and k.unit is m.unit and k.place in theirs
+        )
+        if right == left:
+            return False
+        return (right > left) == (m.sign < 0)
+
+    @staticmethod
+    def argument(unit: _Unit, at: int) -> range:
+        end = at + 1
+        clauses = unit.reading.clauses
+        while end < len(clauses) and clauses[end] == clauses[at]:
+            end += 1
+        return range(at + 1, end)
 
 
-_OPENING = re.compile(
-    r"(?i)(?:i |we )?(?:could|can|did|do|was|were|am|are)(?: not|n't) (?:be )?(?:find|found|able|determine|verify|confirm|locate)\b"
+def _common(value: Value) -> bool:
+    """A capital at the start of a sentence makes no name of a word that the dictionary has."""
+    return value.unit == "initial" and is_common(stem(value.words[0]))
+
+
+PREDICATES = frozenset(
+    "allowed permitted possible supported required valid legal run runs apply applies exist exists available needed done used".split()
 )
+NAMES = frozenset(("name", "code"))
+CONNECTORS = frozenset("before after until since than following prior preceding subsequent".split())
+PRONOUNS = frozenset("he she it they his her its their him them who this that these those".split())
+LIGHT_WEIGHT = 0.3
+SLACK = 0.02
+MARGIN = 0.15
+BESIDE = 0.5
+IDEAL = 0.8
+BARE = 1.0
+CLAUSE_COVERED = 0.34
+TOPIC = 0.2
+ORDER = 0.8
+SMALL = 0.3
+OPPOSITE = 0.85
 
 
 def is_factual(sentence: str) -> bool:
@@ -299,9 +554,4 @@ def is_factual(sentence: str) -> bool:
     text = plain(sentence)
     reading = read(text)
     content = [word for word in reading.words if word not in EMPTY]
-    return (
-        len(content) >= 2
-        and len(reading.words) >= 4
-        and not text.endswith(("?", ":"))
-        and not _OPENING.search(text)
-    )
+    return len(content) >= 2 and len(reading.words) >= 4 and not text.endswith(("?", ":"))

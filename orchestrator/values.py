@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from orchestrator.words import EMPTY, fold
+from orchestrator.words import EMPTY, fold, is_common, stem
 
 Kind = Literal["number", "date", "time", "name", "code", "quote"]
 Date = tuple[int | None, int | None, int | None]
@@ -67,6 +67,8 @@ _PHRASES = (
         re.compile(r"\b(?:not only|not just|not necessarily|no longer|no matter|no doubt)\b", re.I),
         lambda m: _KEPT[m[0].lower()],
     ),
+    (re.compile(r"\bfrom being\b", re.I), "not being"),
+    (re.compile(r"\brather than\b", re.I), "instead of"),
     (re.compile(r"\bper ?cent\b|\bpercentage points?\b", re.I), "%"),
 )
 _KEPT = {
@@ -140,7 +142,7 @@ _SCALES = {
 _ONES = {
     word: n
     for n, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+        "zero-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
         "eighteen nineteen".split()
     )
 } | {"dozen": 12, "twice": 2, "thrice": 3}
@@ -201,7 +203,7 @@ _ABOUT = frozenset(
     "about approximately around roughly nearly almost some circa c ca over under more less than "
     "atleast atmost above below estimated approx ~".split()
 )
-_EXACT_AFTER = frozenset("version v pep rfc python section chapter part article no number".split())
+_EXACT_AFTER = frozenset("version v section chapter part article no number page volume".split())
 
 
 def plain(text: str) -> str:
@@ -250,10 +252,10 @@ def _tokens(text: str) -> tuple[list[_Token], list[int]]:
     for found in _TOKEN.finditer(text):
         kind, piece, start = found.lastgroup or "", found[0], found.start()
         if kind == "clause":
-            clause += 1
+            clause += not tokens or clauses[-1] == clause
             continue
         for word, offset in _parts(kind, piece):
-            clause += word in _BREAKS
+            clause += word in _BREAKS and bool(clauses) and clauses[-1] == clause
             tokens.append(_Token(kind, piece if not offset else word, start + offset, word))
             clauses.append(clause)
     return tokens, clauses
@@ -346,7 +348,7 @@ def _number(tokens: list[_Token], first: int) -> Value | None:
     else:
         amount, last = _spelled(tokens, first)
         step, unit, plain_year = 0.0, "", False
-        if token.folded == "one" and last == first:
+        if token.folded == "one" and last == first and _next(tokens, last) not in _UNITS:
             return None
     while (
         last + 1 < len(tokens)
@@ -357,7 +359,7 @@ def _number(tokens: list[_Token], first: int) -> Value | None:
         if len(tokens[last + 1].folded) == 1 and not unit:
             break
         amount, step, last, plain_year = amount * scale, (step or 1.0) * scale, last + 1, False
-    follower = tokens[last + 1].folded if last + 1 < len(tokens) else ""
+    follower = _next(tokens, last)
     if (
         not unit
         and follower in _UNITS
@@ -369,13 +371,31 @@ def _number(tokens: list[_Token], first: int) -> Value | None:
     if plain_year:
         return Value("date", text, first, last, date=(int(amount), None, None), amount=amount)
     before = tokens[first - 1] if first else None
-    if before and (
-        before.folded in _EXACT_AFTER or (before.text[:1].isupper() and before.folded not in EMPTY)
-    ):
+    if before and not unit and last == first and _named(before, token, first == 1):
+        return Value("code", f"{before.text} {text}", first - 1, first, words=(before.folded, token.folded))
+    if before and before.folded in _EXACT_AFTER:
         step = 0.0
     elif before and before.folded in _ABOUT and step >= 1:
         step = max(step, _last_digit(amount))
     return Value("number", text, first, last, amount=amount, step=step, unit=unit)
+
+
+def _next(tokens: list[_Token], at: int) -> str:
+    return tokens[at + 1].folded if at + 1 < len(tokens) else ""
+
+
+def _named(before: _Token, number: _Token, initial: bool) -> bool:
+    """Tell whether a number belongs to the name before it: PEP 8016, Python 2.7."""
+    gap = number.start - before.start - len(before.text)
+    capital = (
+        before.kind == "word" and before.text[:1].isupper() and before.folded not in EMPTY | _EXACT_AFTER
+    )
+    return (
+        capital
+        and number.kind == "number"
+        and 0 <= gap <= 2
+        and not (initial and is_common(stem(before.folded)))
+    )
 
 
 def _digits(digits: str) -> tuple[float, float]:

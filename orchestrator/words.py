@@ -1,12 +1,18 @@
-"""The few things the support check knows about words: stems, empty words, negations, opposites, near-synonyms."""
+"""What the support check knows about words: stems, words without content, negations, kin and opposites.
+
+Kin and opposites of English words come from `data/words.txt`; other languages have stems or less, and are
+compared word for word.
+"""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
-from functools import lru_cache
+from collections import defaultdict
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import NamedTuple
 
-import snowballstemmer
+import snowballstemmer  # type: ignore[import-untyped]
 
 _ENGLISH = snowballstemmer.stemmer("english")
 _RUSSIAN = snowballstemmer.stemmer("russian")
@@ -23,302 +29,118 @@ def fold(word: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Return the stem of a folded word."""
-    word = _IRREGULAR.get(word, word)
+    """Return the stem of a folded word; irregular English forms share the stem of their base."""
+    word = _irregular().get(word, word)
     language = _RUSSIAN if "а" <= word[:1] <= "я" else _ENGLISH
     stemmed: str = language.stemWord(word[:40])
     return stemmed
 
 
-def concept(stemmed: str) -> str:
-    """Return what a stem and its near-synonyms have in common: one of them."""
-    return _SYNONYMS.get(stemmed, stemmed)
+def kin(stemmed: str) -> frozenset[str]:
+    """Return the stems of words that may stand for this one."""
+    return _lexicon().kin.get(stemmed, frozenset())
 
 
-def _lines(table: str) -> Iterator[list[str]]:
-    return (line.split() for line in table.strip().splitlines())
+def opposites(stemmed: str) -> frozenset[str]:
+    """Return the stems of words that say the opposite of this one."""
+    return _lexicon().opposites.get(stemmed, frozenset())
 
 
-_IRREGULAR = {
-    form: base
-    for base, *forms in _lines("""
-        be is are was were been being am
-        have has had having
-        do does did done doing
-        rise rose risen
-        fall fell fallen
-        grow grew grown
-        shrink shrank shrunk
-        begin began begun
-        become became
-        make made
-        give gave given
-        take took taken
-        write wrote written writes
-        find found
-        hold held
-        keep kept
-        lose lost
-        win won
-        lead led
-        leave left
-        build built
-        buy bought
-        sell sold
-        send sent
-        spend spent
-        bring brought
-        think thought
-        teach taught
-        say said
-        pay paid
-        see saw seen
-        know knew known
-        show shown
-        choose chose chosen
-        speak spoke spoken
-        break broke broken
-        drive drove driven
-        fly flew flown
-        go went gone
-        come came
-        run ran
-        meet met
-        get got gotten
-        set sets
-        stand stood
-        draw drew drawn
-        throw threw thrown
-        bear bore borne
-        catch caught
-        fight fought
-        seek sought
-        tell told
-        hide hid hidden
-        strike struck
-        wear wore worn
-        man men
-        woman women
-        child children
-        foot feet
-        tooth teeth
-        mouse mice
-        person people
-        early earlier earliest
-        late later latest
-        low lower lowest
-        high higher highest
-        large larger largest
-        small smaller smallest
-        long longer longest
-        short shorter shortest
-        old older oldest
-        new newer newest
-        great greater greatest
-        fast faster fastest
-        slow slower slowest
-        strong stronger strongest
-        weak weaker weakest
-        hot hotter hottest
-        cold colder coldest
-        big bigger biggest
-        few fewer fewest
-        heavy heavier heaviest
-        light lighter lightest
-        wide wider widest
-        narrow narrower narrowest
-        easy easier easiest
-        hard harder hardest
-        warm warmer warmest
-        rich richer richest
-        poor poorer poorest
-        young younger youngest
-        near nearer nearest
-        far farther further farthest
-        deep deeper deepest
-        good better best
-        bad worse worst
-        cheap cheaper cheapest
-        leaf leaves
-        life lives
-        die died dies dying
-        lie lay lain
-    """)
-    for form in forms
-}
+def on_a_scale(stemmed: str) -> bool:
+    """Tell whether the word is one of the scales written by hand: before or after, more or less."""
+    return stemmed in _lexicon().scales
 
-_SYNONYMS: dict[str, str] = {}
-for _first, *_others in _lines("""
-    begin start commence launch
-    end finish conclude terminate stop cease
-    allow permit let
-    forbid prohibit ban
-    make create produce construct build
-    use employ utilize utilise
-    show demonstrate reveal indicate
-    big large huge
-    small little tiny
-    buy purchase acquire
-    help assist aid
-    need require must necessary mandatory
-    name call term title
-    happen occur
-    increase rise grow climb
-    decrease fall drop decline shrink diminish
-    choose select pick
-    change alter modify amend
-    replace substitute supersede
-    contain include comprise
-    try attempt
-    get obtain receive gain
-    give provide supply offer
-    kill die death dead
-    year annual
-    fast quick rapid swift
-    near close adjacent
-    about approximately roughly around
-    also additionally moreover
-    destroy ruin wreck
-    live reside inhabit dwell
-    car automobile
-    country nation
-    city town
-    goal aim purpose objective
-    explain describe
-    evaluate compute calculate
-    remove delete discard eliminate
-    keep retain maintain preserve
-    suggest propose recommend
-    common usual typical
-    kind type sort
-    part portion section
-    whole entire complete full
-    place location site
-    sea ocean
-    ill sick
-    equal same identical
-    run execute
-    argument parameter
-    mean signify denote
-"""):
-    for _other in _others:
-        _SYNONYMS.setdefault(stem(_other), stem(_first))
+
+def is_common(stemmed: str) -> bool:
+    """Tell whether the word is in the dictionary, so that a capital at the start of a sentence means nothing."""
+    return stemmed in _lexicon().common
+
+
+def _lines(mark: str) -> list[list[str]]:
+    """Return the words of the lines of the word list that begin with a mark."""
+    return [line[1:].split() for line in _word_list() if line.startswith(mark)]
+
+
+@cache
+def _word_list() -> list[str]:
+    text = files("orchestrator").joinpath("data/words.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+@cache
+def _irregular() -> dict[str, str]:
+    return {form: base for base, *forms in _lines(">") for form in forms}
+
+
+class _Lexicon(NamedTuple):
+    kin: dict[str, frozenset[str]]
+    opposites: dict[str, frozenset[str]]
+    scales: frozenset[str]
+    common: frozenset[str]
+
+
+@cache
+def _lexicon() -> _Lexicon:
+    kin: dict[str, set[str]] = defaultdict(set)
+    opposites: dict[str, set[str]] = defaultdict(set)
+    scales: set[str] = set()
+    common: set[str] = set()
+    for words in _lines("|"):
+        middle = words.index("|")
+        ends = [[stem(word) for word in end] for end in (words[:middle], words[middle + 1 :])]
+        for end, other in (ends, ends[::-1]):
+            for one in end:
+                kin[one].update(end)
+                opposites[one].update(other)
+        scales.update(*ends)
+    for words in _lines("="):
+        alike = [stem(word) for word in words]
+        for one in alike:
+            kin[one].update(alike)
+    for line in _word_list():
+        if line[0].isalpha():
+            near, _, far = line.partition(" ! ")
+            first, *others = near.split()
+            common.add(first)
+            kin[first].update(others)
+            opposites[first].update(far.split())
+    return _Lexicon(
+        {word: frozenset(near - {word}) for word, near in kin.items()},
+        {word: frozenset(far - kin[word] - {word}) for word, far in opposites.items()},
+        frozenset(scales),
+        frozenset(common),
+    )
+
 
 EMPTY = frozenset(
-    """a an the this that these those it its he she they them their theirs his her hers him we us our you your i me my
+    """a an the this that these those it its he she they them their theirs his hers him we us our you your i me my
     be is are was were been being am do does did done doing have has had having will would shall should can could
     may might must of in on at to from by for with as into onto upon about than then so such also too very just
     and or but nor if while when where which who whom whose what why how there here s t re ve ll d m both each
-    other another some any own same more most much many few less least only even still yet again further once
+    some any more most much many few less least only even still yet again further once
     during per via between among through over under above below up down out off against within along across
     before after since until because although though whereas however therefore thus hence not no never none
-    neither without cannot according said says say called named known""".split()
+    neither without cannot atmost atleast one ones himself itself themselves unlike like let every all""".split()
 )
-"""Words that carry no content of their own; some of them carry a direction or a negation."""
+"""Words without content of their own; some of them carry a direction or a negation."""
 
-NEGATIONS = frozenset(
-    """not no never none nobody nothing nowhere neither nor without cannot unable hardly scarcely rarely seldom lack
-    lacks lacked lacking fail fails failed failing refuse refuses refused absent except unless instead""".split()
+LIGHT = frozenset(
+    stem(word)
+    for word in """become make take put set get give go come turn way part thing lot case place order effort want
+    try keep say tell call name use have mean happen result lead bring find show see know look seem appear
+    certain particular actual general usual final later together own various several especially mainly mostly
+    simply really finally particularly still now today ever kind sort type form fact example instance number
+    amount total time year people work own able need allow different same new old good well first last
+    many much back away apart around forward aside along really however especially altogether wholly together
+    describe state report note according""".split()
 )
+"""Stems of words that a paraphrase may add or drop at little cost."""
 
-_AXES: dict[str, list[tuple[int, int]]] = {}
-for _axis, _line in enumerate(
-    """
-    rise increase grow climb gain expand surge soar jump up upward raise boost double triple extend | fall decrease decline drop shrink lose contract plunge down downward reduce cut halve diminish sink
-    more greater above over exceed higher larger bigger longer older faster stronger heavier | less fewer below under lower smaller shorter younger slower weaker lighter
-    before earlier prior precede previously until beforehand ahead | after later follow subsequently since afterward behind succeed
-    first initially original initial | last finally final ultimate latest
-    maximum most highest largest biggest longest oldest fastest strongest atmost utmost greatest | minimum least lowest smallest shortest youngest slowest weakest atleast
-    begin start open launch commence | end stop close finish terminate cease
-    allow permit enable let may can legalize | forbid prohibit disable prevent ban disallow refuse block
-    require mandatory must obligatory compulsory necessary | optional voluntary unnecessary
-    accept approve support adopt favor endorse agree | reject oppose disapprove deny decline veto disagree
-    true correct right valid truth | false incorrect wrong invalid
-    succeed success win victory victorious | fail failure lose defeat
-    same equal identical alike | different unequal distinct differ
-    include contain inside within inclusive | exclude omit outside exclusive
-    always every all everyone everything | never none nobody nothing
-    north northern | south southern
-    east eastern | west western
-    left | right
-    import | export
-    buy purchase | sell
-    add insert create append establish | remove delete destroy abolish
-    fast quick rapid | slow gradual
-    early | late
-    long | short brief
-    large big huge | small little tiny
-    high tall | low
-    old ancient | new modern recent
-    strong | weak
-    hot warm | cold cool
-    rich wealthy | poor
-    easy simple | hard difficult complex complicated
-    heavy | light
-    wide broad | narrow
-    cheap inexpensive | expensive costly
-    public | private
-    static | dynamic
-    ascending | descending
-    upper top | lower bottom
-    internal inner | external outer
-    positive | negative
-    active | passive
-    explicit | implicit
-    odd | even
-    majority | minority
-    input | output
-    read | write
-    send | receive
-    arrive | depart leave
-    male man men | female woman women
-    day | night
-    summer | winter
-    spring | autumn
-    birth born | death die
-    join enter | leave exit withdraw
-    ally | enemy
-    war | peace
-    presence present | absence absent
-    forward | backward
-    horizontal | vertical
-    better improve best | worse deteriorate worsen worst
-    many | few
-    frequent often common | rare seldom rarely uncommon
-    with | without
-    safe | dangerous unsafe
-    near close | far distant
-    deep | shallow
-    full | empty
-    thick | thin
-    wet | dry
-    mutable | immutable
-    singular | plural
-    parent | child
-    superclass base | subclass derived
-    enclosing outermost | innermost nested
-    temporary | permanent
-    local | global
-    urban | rural
-    import | export
-    victory | defeat
-    attack | defend
-    advance | retreat
-    single | multiple
-    inland | coastal
-    beginning start | end
-    innocent | guilty
-    gain profit | loss
-    cause | prevent
-    """.strip().splitlines()
-):
-    for _sign, _side in zip((1, -1), _line.split("|"), strict=True):
-        for _word in _side.split():
-            _AXES.setdefault(_word, []).append((_axis, _sign))
-            if (_axis, _sign) not in _AXES.setdefault(stem(_word), []):
-                _AXES[stem(_word)].append((_axis, _sign))
-
-
-def axes(word: str) -> list[tuple[int, int]]:
-    """Return the scales on which a folded word stands, each with the end (1 or -1) it stands at."""
-    return _AXES.get(word) or _AXES.get(stem(word), [])
+HARD_NEGATIONS = frozenset("not no never none nobody nothing nowhere neither nor without cannot".split())
+SOFT_NEGATIONS = frozenset(
+    stem(word)
+    for word in """unable hardly scarcely rarely seldom lack fail failure refuse absent absence except unless instead
+    avoid prevent forbid prohibit deny abstain miss impossible illegal unlike refrain stop cease skip ignore omit
+    insufficient""".split()
+)
+"""Stems that may stand for a negation; what they govern is only the next two words."""
