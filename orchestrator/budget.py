@@ -38,7 +38,11 @@ from orchestrator.prices import FALLBACK_MODELS, Prices, Rates
 USEFUL_OUTPUT: Final = 512
 """Fewer output tokens than this are not worth a request."""
 OUTPUT_STEP: Final = 256
-"""Output tokens by which a booking grows as a pass goes on; also what may be in flight unseen."""
+"""Output tokens by which a booking grows as a pass goes on."""
+IN_FLIGHT: Final = 128
+"""Output tokens that may have been generated and not been seen yet."""
+LEAST_CLEARED: Final = 0.6
+"""Of what old results are estimated at (upper), the share that clearing them surely frees."""
 FINAL_OUTPUT: Final = 4_000
 """Output tokens of the final request where money allows."""
 FINAL_PROMPT_BYTES: Final = 2_500
@@ -63,6 +67,16 @@ class Denial:
     limit: LimitExceeded
     message: str
     ends: bool
+
+
+@dataclass(frozen=True)
+class Clearing:
+    """When the service clears old tool results from the context, which costs it its cache."""
+
+    trigger: int
+    """Prompt tokens from which it does."""
+    keep: int
+    """Results that it leaves."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,7 @@ class Budget:
     model: str
     run: str = ""
     fallbacks: bool = False
+    clearing: Clearing | None = None
     learned: Billing | None = None
     question_bytes: int = 0
     """UTF-8 bytes of the question: what the final request repeats."""
@@ -122,6 +137,7 @@ class Budget:
         self._booked: dict[int, float] = {}
         self._open_calls: dict[str, ToolCall] = {}
         self._pending_bytes = 0
+        self._result_bytes: list[int] = []
         self._shown: dict[str, int] = {}
         self._signatures: Counter[str] = Counter()
         self._empty = 0
@@ -231,8 +247,10 @@ class Budget:
 
     # --- one pass ---------------------------------------------------------------------------------
 
-    def open_pass(self, purpose: Purpose, max_tokens: int, usage: Usage | None = None) -> PassStarted:
-        """Book the pass that begins now.
+    def open_pass(
+        self, purpose: Purpose, max_tokens: int, usage: Usage | None = None, model: str | None = None
+    ) -> PassStarted:
+        """Book the pass that begins now, on `model` where it is not the one asked for.
 
         `usage` is what the service said at its beginning (input only), None inside a hosted loop, where the
         context is estimated from what was shown.
@@ -240,16 +258,17 @@ class Budget:
         step = self.step + 1
         before = self._open.get(self.step)
         context = self.next_context()
-        reread = before.started.context_tokens if before else 0
-        model = usage.model if usage else self.model
+        model = model or (usage.model if usage else self.model)
+        same = before is not None and before.started.model == model
+        reread = before.started.context_tokens if before and same else 0
         if usage is not None and usage.prompt_tokens:
             context = usage.prompt_tokens
             rates = self._rates(context, model)
             input_usd = rates.usd(usage.model_copy(update={"output_tokens": 0}))
         else:
-            rates = self._rates(context)
-            input_usd = self.billing.input_usd(rates, context, reread)
-        output = min(2 * OUTPUT_STEP, max_tokens)
+            rates = self._rates(context, model)
+            input_usd = self._input_usd(rates, context, reread)
+        output = min(IN_FLIGHT + OUTPUT_STEP, max_tokens)
         booked = max_tokens if self.limits.worst_case else output
         started = PassStarted(
             step=step,
@@ -265,14 +284,14 @@ class Budget:
     def grow(self, output_tokens: int) -> PassStarted | None:
         """The open pass has written this much so far (an upper estimate); book more where it needs it."""
         opened = self._open.get(self.step)
-        if opened is None or output_tokens + OUTPUT_STEP <= opened.output:
+        if opened is None or output_tokens + IN_FLIGHT <= opened.output:
             return None
-        return self._rebook(opened, max(output_tokens + 2 * OUTPUT_STEP, opened.output))
+        return self._rebook(opened, output_tokens + IN_FLIGHT + OUTPUT_STEP)
 
-    def written(self, output_tokens: int) -> PassStarted | None:
-        """The open pass has written all it will (an upper estimate): nothing is in flight any more."""
+    def written(self, output_tokens: int, in_flight: int = 0) -> PassStarted | None:
+        """The open pass has written (an upper estimate) and will write no more than is in flight."""
         opened = self._open.get(self.step)
-        return None if opened is None else self._rebook(opened, output_tokens)
+        return None if opened is None else self._rebook(opened, output_tokens + in_flight)
 
     def _rebook(self, opened: _Pass, output_tokens: int) -> PassStarted | None:
         opened.output = min(output_tokens, opened.max_tokens)
@@ -317,7 +336,7 @@ class Budget:
         opened = self._open.get(self.step) if hosted else None
         reread = opened.started.context_tokens if opened else 0
         reserve = self.reserve_usd() if hosted else 0.0
-        room = self.limits.max_usd - self.spent - reserve - self.billing.input_usd(rates, context, reread)
+        room = self.limits.max_usd - self.spent - reserve - self._input_usd(rates, context, reread)
         fits = int(room / rates.output) if rates.output else ceiling
         if fits < min(USEFUL_OUTPUT, ceiling):
             least = self.limits.max_usd - room + USEFUL_OUTPUT * rates.output
@@ -433,7 +452,7 @@ class Budget:
         rates = self._rates(context)
         reread = opened.started.context_tokens if opened else 0
         output = opened.max_tokens if opened and self.limits.worst_case else OUTPUT_STEP
-        once = self.billing.input_usd(rates, context, reread) + output * rates.output
+        once = self._input_usd(rates, context, reread) + output * rates.output
         return once * (1 + self.unseen_passes)
 
     def _repeated(self, call: ToolCall) -> Denial | None:
@@ -518,6 +537,7 @@ class Budget:
     def _fold_result(self, event: ToolResult) -> list[Event]:
         call = self._open_calls.pop(event.id, None)
         self._pending_bytes += event.bytes
+        self._result_bytes.append(event.bytes)
         if call is None:
             return []
         follows: list[Event] = []
@@ -564,6 +584,16 @@ class Budget:
         if self.fallbacks and self.billing.taught_by is None:
             models = (*models, *FALLBACK_MODELS)
         return self.prices.dearest(models, context)
+
+    def _input_usd(self, rates: Rates, context: int, reread: int) -> float:
+        """Upper estimate of reading the conversation: as before, or anew where old results may be cleared."""
+        usd = self.billing.input_usd(rates, context, reread)
+        rule = self.clearing
+        if rule is None or context < rule.trigger or len(self._result_bytes) <= rule.keep:
+            return usd
+        old = sum(self._result_bytes[: len(self._result_bytes) - rule.keep])
+        freed = int(self.billing.tokens(old, 0) * LEAST_CLEARED)
+        return max(usd, self.billing.input_usd(rates, max(context - freed, 0)))
 
     def _calls_usd(self) -> float:
         total = 0.0

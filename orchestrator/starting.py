@@ -14,7 +14,7 @@ from typing import Final
 from orchestrator import __version__, prompts, trace
 from orchestrator.backends import Backend, RunContext, choose
 from orchestrator.billing import Billing, Teacher
-from orchestrator.budget import Budget
+from orchestrator.budget import Budget, Clearing
 from orchestrator.daily import DailyCap
 from orchestrator.errors import ConfigurationError, LimitExceeded, UsageError
 from orchestrator.events import Checkpoint, Ending, LimitReached, RunFailed, RunStarted
@@ -100,6 +100,7 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
         model=options.model,
         run=run_id,
         fallbacks=options.uses_fallbacks,
+        clearing=_clearing(options) if name == "connector" else None,
         learned=None if options.offline else learned(options.runs_folder, started),
         question_bytes=len(question.encode()),
         opening_bytes=len((system + prompt).encode()) + len(servers) * TOOL_LIST_BYTES + PREAMBLE_BYTES,
@@ -213,6 +214,10 @@ def _prices(options: Options, servers: Sequence[Server]) -> Prices:
                 f" --price-call {server.name}=USD (0 is an answer)."
             )
     return prices
+
+
+def _clearing(options: Options) -> Clearing | None:
+    return None if options.clear_trigger is None else Clearing(options.clear_trigger, options.clear_keep)
 
 
 def _require_room(budget: Budget, options: Options, run_id: str, held: AsyncExitStack) -> None:

@@ -24,7 +24,7 @@ from orchestrator.backends.messages import (
     size,
     tools_listed,
 )
-from orchestrator.budget import Budget
+from orchestrator.budget import IN_FLIGHT, Budget
 from orchestrator.events import (
     Event,
     PassFinished,
@@ -115,7 +115,7 @@ class StreamFold:
         self._output_bytes = 0
         self._thinking = 0
         self._unmeasured_thinking = False
-        started = self.budget.open_pass(self.purpose, self.max_tokens, usage)
+        started = self.budget.open_pass(self.purpose, self.max_tokens, usage, self.model)
         self._steps.append(started.step)
         return started
 
@@ -138,6 +138,8 @@ class StreamFold:
             self._between = True
             yield self._result(raw)
         elif block.type in BETWEEN_PASSES:
+            if self._between:  # an attempt that was declined, or a summary, before it wrote anything
+                yield self._begin()
             self._between = True
             self.model = mapping(raw.get("to")).get("model") or self.model
 
@@ -191,6 +193,8 @@ class StreamFold:
         elif block.type == "text":
             yield from self._cited(block)
         elif self.hosted and block.type in ("mcp_tool_use", "server_tool_use"):
+            if (written := self.budget.written(self._seen(), IN_FLIGHT)) is not None:
+                yield written
             yield ToolCall(
                 id=str(block.raw.get("id")),
                 server=block.raw.get("server_name") or "anthropic",

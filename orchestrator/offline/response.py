@@ -107,7 +107,8 @@ class Response:
 
     async def _pass(self) -> AsyncIterator[Event]:
         """One pass and the results of its hosted calls; sets the stop reason where it is the last."""
-        plan = self.state.next_pass() or brain.think(self.request.body, self.writer.content, self.tools)
+        scripted = self.state.next_pass(tools=bool(self.request.body.get("tools")))
+        plan = scripted or brain.think(self.request.body, self.writer.content, self.tools)
         self.fault = plan.fault or self.fault
         plan = oddities.plan(plan, self)
         try:

@@ -93,6 +93,8 @@ class Behaviour(BaseModel):
     """How many requests the fault hits; None is all."""
     fault_after: int = 0
     """How many requests go well before."""
+    script_needs_tools: bool = False
+    """Whether requests without tools are left out of the script and answered by the model itself."""
     search: dict[str, Any] = {}
     """Faults of the search servers; their own module says which."""
 
@@ -160,10 +162,13 @@ class State:
         with self._lock:
             return len(self._script)
 
-    def next_pass(self) -> Pass | None:
-        """Take the next scripted pass; None leaves the pass to the model."""
+    def next_pass(self, *, tools: bool = True) -> Pass | None:
+        """Take the next scripted pass for a request with or without tools; None leaves it to the model."""
         with self._lock:
-            return self._script.popleft() if self._script else None
+            return self._script.popleft() if self._plays(tools) else None
+
+    def _plays(self, tools: bool) -> bool:
+        return bool(self._script) and (tools or not self.behaviour.script_needs_tools)
 
     def spend_faulty_pass(self) -> None:
         """Take the scripted pass whose fault has just been answered, if it was in the script."""
@@ -171,10 +176,10 @@ class State:
             if self._script and self._script[0].fault:
                 self._script.popleft()
 
-    def coming_fault(self) -> Fault | None:
+    def coming_fault(self, *, tools: bool = True) -> Fault | None:
         """The fault that the next request meets; one in the script goes before the configured one."""
         with self._lock:
-            if self._script and self._script[0].fault:
+            if self._plays(tools) and self._script[0].fault:
                 return self._script[0].fault
             told = self.behaviour
             if told.fault is None:

@@ -33,7 +33,7 @@ from orchestrator.settings import Options
 
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 MODES = ("worst_case", "learned")
-WORKERS = 6
+WORKERS = 2
 SEARCH_USD = 0.001
 DECLARED_CHARS = 44_000
 WORDS = [
@@ -84,7 +84,9 @@ def _loop(dice: random.Random) -> Loop:
         "iterations": dice.random() < 0.7,
         "usage": dice.random() < 0.95,
         "pause_after": dice.choice((2, 5, 10)),
-        "call_delay": 0.06,
+        "call_delay": 0.1,
+        "pace": 0.003,
+        "script_needs_tools": True,
         "search": {
             "result_chars": dice.randrange(2_000, DECLARED_CHARS),
             **({"fault": "tool_error", "fault_times": 1} if dice.random() < 0.1 else {}),
