@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "empty text": (said(("user", [{"type": "text", "text": ""}])), "text content blocks must be non-empty"),
     "blank text": (said(("user", [{"type": "text", "text": " \n"}])), "non-whitespace"),
     "empty message": (said(("user", "")), "non-empty content"),
-    "no message": (base(messages=[]), "at least one message"),
+    "no message": (base(messages=[]), "messages: List should have at least 1 item"),
     "assistant first": (said(("assistant", "Hi"), ("user", "Hello")), "first message"),
     "unknown role": (said(("tool", "Hi")), "role"),
     "prefill": (said(("user", "Hi"), ("assistant", "The answer is")), "must end with a user message"),
@@ -154,11 +154,24 @@ REFUSED: dict[str, tuple[Json, str]] = {
         ),
         "Invalid `signature` in `thinking` block",
     ),
+    "a block of no known type": (said(("user", [{"type": "hologram"}])), "Input tag 'hologram' found"),
+    "an unknown field in a block": (said(("user", [{**TEXT, "colour": 1}])), "text.colour: Extra inputs"),
+    "a tool name with a dot": (base(tools=[{**TOOL, "name": "web.search"}]), "tools.0.custom.name: String"),
+    "a tool name too long": (base(tools=[{**TOOL, "name": "a" * 65}]), "tools.0.custom.name: String"),
+    "a tool schema without a type": (base(tools=[{**TOOL, "input_schema": {}}]), "type: Field required"),
+    "a tool schema that begins with anyOf": (
+        base(tools=[{**TOOL, "input_schema": {"type": "object", "anyOf": []}}]),
+        "does not support oneOf, allOf, or anyOf",
+    ),
+    "an edit of no known type": (
+        base(context_management={"edits": [{"type": "forget"}]}, betas=["context-management-2025-06-27"]),
+        "Input tag 'forget' found",
+    ),
     "server without toolset": (mcp([SERVER], [TOOL]), "exactly one mcp_toolset"),
     "server with two toolsets": (mcp([SERVER], [TOOLSET, TOOLSET]), "found 2"),
     "toolset without server": (base(tools=[TOOLSET], betas=[MCP_BETA]), "not defined in mcp_servers"),
     "two servers of one name": (mcp([SERVER, SERVER], [TOOLSET]), "must be unique"),
-    "server of another kind": (mcp([{**SERVER, "url": "stdio:server"}], [TOOLSET]), "valid URL"),
+    "server of another kind": (mcp([{**SERVER, "url": "stdio:server"}], [TOOLSET]), "mcp_servers.0.url"),
     "servers without the beta": (
         base(mcp_servers=[SERVER], tools=[TOOLSET]),
         "mcp_servers: Extra inputs are not permitted",
@@ -255,6 +268,14 @@ def test_a_body_that_is_no_json_is_400(stand_ins: StandIns) -> None:
     assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
 
 
+def test_a_lone_surrogate_is_400(stand_ins: StandIns) -> None:
+    """Case I133: one in a tool result makes every later request fail; a real pair does not."""
+    lone, pair = (json.dumps(said(("user", text))).encode() for text in ("a \ud83d b", "a \U0001f40d b"))
+    headers = {"x_api_key": "k", "anthropic_version": "2026-10-21"}
+    assert raw(stand_ins, lone, **headers)[0] == 400
+    assert raw(stand_ins, pair, **headers)[0] == 200
+
+
 def test_an_unknown_model_and_an_unknown_path_are_404(client: Any) -> None:
     """not_found_error names the model."""
     with pytest.raises(anthropic.NotFoundError, match="model: claude-nothing"):
@@ -293,6 +314,20 @@ def _conversation(client: Any) -> Json:
         {"role": "user", "content": "Go on."},
     ]
     return {**request, "messages": turns}
+
+
+def test_a_changed_prefix_is_refused_in_a_hosted_conversation_too(client: Any, stand_ins: StandIns) -> None:
+    """The same rule where MCP servers are open while it is looked at."""
+    request = mcp([{**SERVER, "url": stand_ins.mcp_url}], [TOOLSET])
+    first = client.beta.messages.create(**request)
+    turns = [
+        *request["messages"],
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": "Go on."},
+    ]
+    assert client.beta.messages.create(**{**request, "messages": turns}).stop_reason == "end_turn"
+    with pytest.raises(anthropic.BadRequestError, match="Invalid `signature` in `thinking` block"):
+        client.beta.messages.create(**{**request, "messages": turns, "system": "Changed."})
 
 
 CHANGES: dict[str, Callable[[Json], Any]] = {

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.errors import UsageError
 from orchestrator.offline import connector, history, models, rules
@@ -70,7 +70,7 @@ class MessagesApi:
     async def messages(self, http: HttpRequest, send: Send, request_id: str) -> None:
         body = await self._read(http)
         with self.state.working():
-            fault = self.state.coming_fault()
+            fault = self.state.coming_fault(tools=isinstance(body, dict) and bool(body.get("tools")))
             request = self._checked(http, body, fault, request_id)
             async with connector.toolbox(body, self.state.behaviour.mcp_timeout) as box:
                 response = Response(request, self.state, box, fault)
@@ -128,10 +128,16 @@ class MessagesApi:
         raise ApiError(404, "Not Found")
 
     async def _read(self, http: HttpRequest) -> Any:
+        raw = await http.body()
         try:
-            return json.loads(await http.body())
+            body = json.loads(raw)
+            if b"\\u" in raw:
+                json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise invalid("The request body is not valid JSON: no low surrogate in string") from error
         except ValueError as error:
             raise invalid(f"The request body is not valid JSON: {error}") from error
+        return body
 
     def _check_key(self, http: HttpRequest) -> None:
         scheme, _, bearer = http.headers.get("authorization", "").partition(" ")
@@ -208,20 +214,38 @@ class _Endpoint:
         http = HttpRequest(scope, receive)
         request_id = self.api.request_id()
         await http.body()
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(_cancel_when_left, receive, group.cancel_scope)
-                await self._answer(http, send, request_id)
-                group.cancel_scope.cancel()
-        except* DroppedError:
-            # uvicorn closes the connection without an ending when an application fails like this.
-            raise ConnectionAbortedError from None
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_when_left, receive, group.cancel_scope)
+            await self._answer(http, send, request_id)
+            group.cancel_scope.cancel()
 
     async def _answer(self, http: HttpRequest, send: Send, request_id: str) -> None:
+        started = False
+
+        async def noting(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
         try:
-            await self.handler(http, send, request_id)
-        except ApiError as error:
-            await _send_json(send, error.status, error.body(request_id), request_id, error.headers)
+            await self.handler(http, noting, request_id)
+        except Exception as error:
+            # uvicorn closes the connection without an ending when an application fails after its start.
+            if started or _inside(error, DroppedError):
+                raise
+            refusal = _inside(error, ApiError) or ApiError(500, f"The stand-in failed: {error!r}")
+            await _send_json(send, refusal.status, refusal.body(request_id), request_id, refusal.headers)
+
+
+_ErrorT = TypeVar("_ErrorT", bound=Exception)
+
+
+def _inside(error: BaseException, wanted: type[_ErrorT]) -> _ErrorT | None:
+    """The wanted error, also where task groups wrapped it up."""
+    if isinstance(error, wanted):
+        return error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return next((found for each in inner if (found := _inside(each, wanted))), None)
 
 
 async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
