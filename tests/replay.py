@@ -117,9 +117,16 @@ def context(
         chosen = Options(**options)
         servers = (ECHO,) if servers is None else servers
     prices = Prices({server.name: server for server in servers}, price_call=price_call)
-    budget = Budget(chosen.limits, prices, chosen.model, fallbacks=chosen.uses_fallbacks)
+    registry = Registry()
+    budget = Budget(
+        chosen.limits,
+        prices,
+        chosen.model,
+        fallbacks=chosen.uses_fallbacks,
+        sources_in=lambda content: len(registry.add(content)),
+    )
     system = "You answer questions and cite the exact addresses of what the tools returned. " * 20
-    return RunContext("run-1", system, chosen, servers, budget, Registry(), earlier)
+    return RunContext("run-1", system, chosen, servers, budget, registry, earlier)
 
 
 async def drive(of: RunContext, events: AsyncGenerator[Event]) -> list[Event]:

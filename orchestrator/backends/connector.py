@@ -20,15 +20,15 @@ from orchestrator.backends import RunContext, request
 from orchestrator.backends.faults import (
     Fault,
     Service,
-    context_exceeded,
     explain,
     rate_limited,
     refused_betas,
+    stopped,
 )
 from orchestrator.backends.messages import as_events, encodable
 from orchestrator.backends.request import Json
 from orchestrator.backends.wire import StreamFold
-from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable, Refused
+from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable
 from orchestrator.events import (
     Checkpoint,
     Event,
@@ -138,7 +138,7 @@ class Connector:
                         if isinstance(event, ToolCall) and (denial := self.context.budget.admit(event)):
                             raise denial.limit  # a hosted call cannot be denied singly
         if not fold.finished:
-            raise BackendError(f"{self.service.name} broke off its answer; go on with resume")
+            raise BackendError(_broken_off(self.service))
 
     async def _open(self, client: anthropic.AsyncAnthropic, body: Json) -> anthropic.AsyncStream[Any]:
         while True:
@@ -175,8 +175,10 @@ class Connector:
             yield
         except anthropic.APIStatusError as error:
             raise explain(_fault(error), self.service) from error
-        except (anthropic.APIConnectionError, httpx2.TransportError) as error:
+        except anthropic.APIConnectionError as error:
             raise BackendError(_unreachable(error, self.service)) from error
+        except httpx2.TransportError as error:
+            raise BackendError(_broken_off(self.service, f" ({type(error).__name__}: {error})")) from error
         except (anthropic.AnthropicError, ValueError, TypeError) as error:
             raise BackendError(
                 f"{self.service.name} sent something unreadable ({type(error).__name__}: {error})"
@@ -262,26 +264,9 @@ class _Conversation:
 
 def conclude(fold: StreamFold) -> None:
     """Raise what a stop reason other than an ordinary one means."""
-    match fold.stop_reason:
-        case "max_tokens":
-            raise LimitExceeded(
-                "max_tokens",
-                fold.max_tokens,
-                fold.max_tokens,
-                f"the answer was cut at {fold.max_tokens} output tokens;"
-                " raise --max-output-tokens, or --max-usd where that lowered it",
-            )
-        case "model_context_window_exceeded":
-            raise context_exceeded()
-        case "refusal":
-            category = fold.stop_details.get("category")
-            reason = fold.stop_details.get("explanation") or "it gave no reason"
-            raise Refused(
-                f"The model declined to answer ({category or 'no category'}): {reason}; ask in other words",
-                category,
-            )
-        case "tool_use":
-            raise BackendError("The model called a tool that nobody offered it; ask again")
+    error = stopped(fold.stop_reason, fold.stop_details, fold.max_tokens)
+    if error is not None:
+        raise error
 
 
 async def _allowed(server: Server) -> tuple[str, ...]:
@@ -342,6 +327,10 @@ def _fault(error: anthropic.APIStatusError) -> Fault:
     )
 
 
+def _broken_off(service: Service, why: str = "") -> str:
+    return f"{service.name} broke off its answer; go on with resume{why}"
+
+
 def _unreachable(error: BaseException, service: Service) -> str:
     """Words for a connection that failed, from the deepest cause that says something."""
     cause = error
@@ -349,7 +338,7 @@ def _unreachable(error: BaseException, service: Service) -> str:
         cause = cause.__cause__ or cause.__context__ or cause
     if isinstance(cause, ssl.SSLError):
         remedy = "behind an inspecting proxy, SSL_CERT_FILE must name its certificate"
-    elif isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
+    elif isinstance(error, anthropic.APITimeoutError):
         remedy = "it did not answer in time; try again later with resume"
     else:
         remedy = "check ANTHROPIC_BASE_URL, the network and the proxy"

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable, RateLimited, RunError
+from orchestrator.errors import (
+    BackendError,
+    LimitExceeded,
+    McpUnavailable,
+    RateLimited,
+    Refused,
+    RunError,
+)
 from orchestrator.settings import ANTHROPIC_URL
 
 _MCP: Final = re.compile(r"mcp server", re.I)
@@ -54,6 +62,8 @@ def explain(fault: Fault, service: Service) -> RunError:
     said = fault.message.strip().rstrip(".")
     if too_long := _TOO_LONG.search(said):
         return context_exceeded(*too_long.groups())
+    if fault.status == 413 or fault.type == "request_too_large":
+        return context_exceeded()
     if _MCP.search(said):
         return _mcp(fault, said, service)
     if fault.status == 429 or fault.type == "rate_limit_error":
@@ -79,6 +89,29 @@ def _not_there(said: str, service: Service) -> str:
     if service.model in said:
         return f"{service.name} does not know the model {service.model}: choose another --model"
     return f"{service.name} has no Messages API there: check ANTHROPIC_BASE_URL ({said[:200]})"
+
+
+def stopped(reason: str | None, details: Mapping[str, Any], max_tokens: int) -> RunError | None:
+    """The error that a stop reason means; None for an ordinary ending, and for one that nobody knows."""
+    match reason:
+        case "max_tokens":
+            return LimitExceeded(
+                "max_tokens",
+                max_tokens,
+                max_tokens,
+                f"the answer was cut at {max_tokens} output tokens;"
+                " raise --max-output-tokens, or --max-usd where that lowered it",
+            )
+        case "model_context_window_exceeded":
+            return context_exceeded()
+        case "refusal":
+            category = details.get("category")
+            why = details.get("explanation") or "it gave no reason"
+            said = f"The model declined to answer ({category or 'no category'}): {why}"
+            return Refused(f"{said.rstrip('.')}; ask in other words", category)
+        case "tool_use":
+            return BackendError("The model called a tool that nobody offered it; ask again")
+    return None
 
 
 def rate_limited(who: str, retry_after: float | None) -> RateLimited:
