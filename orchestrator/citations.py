@@ -93,7 +93,7 @@ class _Check:
         factual = [
             index
             for index, span in enumerate(self.spans)
-            if index in backed or (span.kind != "heading" and is_factual(self._text(span.start, span.end)))
+            if span.kind != "heading" and is_factual(self._text(span.start, span.end))
         ]
         uncited = tuple(
             self._text(self.spans[index].start, self.spans[index].end)

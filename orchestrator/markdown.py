@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from markdown_it.token import Token
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _INLINE = re.compile(r"[`\[<]")
 _FAR = sys.maxsize
-_RAW_BLOCK = re.compile(r" {0,3}<(?:pre|script|style|textarea)\b", re.IGNORECASE)
+_CODE_BLOCKS = ("fence", "code_block")
+_CODE_TAG = re.compile(r"<(pre|code)\b[^<>]{0,200}>", re.IGNORECASE)
 
 
 class Link(NamedTuple):
@@ -51,7 +52,8 @@ class _Markdown(MarkdownIt):
 
     def __init__(self) -> None:
         super().__init__("commonmark")
-        self.enable("table").disable(["emphasis", "entity", "newline"])
+        # HTML is text to us, as in our own rendering: a link between two tags is a link.
+        self.enable("table").disable(["emphasis", "entity", "newline", "html_block", "html_inline"])
         self.core.ruler.enableOnly(["normalize", "block"])
         rules = self.inline.ruler
         for rule in list(rules.__rules__):
@@ -108,8 +110,10 @@ def structure(text: str) -> Structure:
     env: dict[str, Any] = {}
     tokens = _MARKDOWN.parse(text, env)
     lines = _Lines(text)
-    blocks = [lines.stretch(token.map) for token in tokens if token.map and _is_code(token)]
-    code, links = list(blocks), []
+    blocks = [lines.stretch(token.map) for token in tokens if token.map and token.type in _CODE_BLOCKS]
+    tagged = list(_tagged(text))
+    blocks += [(start, end) for tag, start, end in tagged if tag == "pre"]
+    code, links = blocks + [(start, end) for _, start, end in tagged], []
     cursor = 0
     for before, token in pairwise(tokens):
         if token.type != "inline" or not token.map or not token.content:
@@ -123,7 +127,7 @@ def structure(text: str) -> Structure:
             else:
                 label = (start + 1 + (found.name == "image"), label_end)
                 links.append(Link(start, end, label, found.href, found.name == "image"))
-    return Structure(tuple(sorted(code)), tuple(blocks), tuple(sorted(links)), _definitions(env, lines))
+    return Structure(joined(code), joined(blocks), tuple(sorted(links)), _definitions(env, lines))
 
 
 def inside(stretches: Sequence[tuple[int, int]], position: int) -> bool:
@@ -132,10 +136,28 @@ def inside(stretches: Sequence[tuple[int, int]], position: int) -> bool:
     return index >= 0 and stretches[index][0] <= position < stretches[index][1]
 
 
-def _is_code(token: Token) -> bool:
-    return token.type in ("fence", "code_block") or (
-        token.type == "html_block" and _RAW_BLOCK.match(token.content) is not None
-    )
+def joined(stretches: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Sort stretches and join those that touch or overlap."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return tuple(result)
+
+
+def _tagged(text: str) -> Iterator[tuple[str, int, int]]:
+    """Code between HTML's own tags."""
+    position, unclosed = 0, set[str]()
+    while (opening := _CODE_TAG.search(text, position)) is not None:
+        tag, position = opening[1].lower(), opening.end()
+        closing = None if tag in unclosed else re.compile(f"</{tag}", re.IGNORECASE).search(text, position)
+        if closing is None:
+            unclosed.add(tag)
+        else:
+            yield tag, opening.start(), closing.start()
+            position = closing.end()
 
 
 def _inline(content: str, env: dict[str, Any]) -> list[_Found]:

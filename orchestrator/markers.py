@@ -21,6 +21,8 @@ LONGEST_RANGE = 60
 """Sources that one range may name; a longer one is no citation but a mistake."""
 LONGEST_BODY = 200
 """Characters between the brackets of a marker."""
+LONGEST_CITED = 2_000
+"""Characters that one `<cite>` may hold."""
 
 
 class Marker(NamedTuple):
@@ -114,6 +116,8 @@ class _Scanner:
         self.ids, self.footnotes = ids, footnotes
         self._index_end = -1
         """Where the last array index ended: a bracket right behind it is one more."""
+        self._cited: Marker | None = None
+        """What the open `<cite>` names."""
 
     def markers(self) -> Iterator[Marker]:
         position = 0
@@ -180,14 +184,21 @@ class _Scanner:
         if tag is None:
             return None
         opened_end = self.text.index(">", start) + 1
-        attribute = _ATTRIBUTE.search(tag[1] or "")
-        value = attribute[1].strip() if attribute else ""
+        if tag[1] is None:  # what the opening tag named is cited where it closes
+            cited, self._cited = self._cited, None
+            return cited._replace(start=start, end=tag.end()) if cited else Marker(start, tag.end(), "tag")
         if tag[2] is not None and (refs := references(tag[2].strip(" []"), self.ids)):
             return Marker(start, tag.end(), "id", refs)
+        attribute = _ATTRIBUTE.search(tag[1])
+        value = attribute[1].strip() if attribute else ""
+        cited = None
         if value.lower().startswith(("http://", "https://")):
-            return Marker(start, opened_end, "link", (), value, (opened_end, opened_end))
-        if value and (refs := references(value, self.ids)):
-            return Marker(start, opened_end, "id", refs)
+            cited = Marker(start, opened_end, "link", (), value)
+        elif value and (refs := references(value, self.ids)):
+            cited = Marker(start, opened_end, "id", refs)
+        if cited and "</cite" not in self.text[opened_end : opened_end + LONGEST_CITED].lower():
+            return cited
+        self._cited = cited
         return Marker(start, opened_end, "tag")
 
 

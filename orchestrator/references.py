@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from orchestrator import markers
-from orchestrator.markdown import inside, structure
+from orchestrator.markdown import inside, joined, structure
 from orchestrator.markers import Marker
 
 
@@ -87,7 +88,7 @@ def find(text: str, found: Sequence[Marker], ids: Set[str] = frozenset()) -> Ref
             if index < len(links) and links[index].start < lines[after - 1].end:
                 for key in _keys(lines[at].key or str(number), ids):
                     urls.setdefault(key, str(links[index].url))
-    return References(urls, _joined(stretches))
+    return References(urls, joined(stretches))
 
 
 def _keys(key: str, ids: Set[str]) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def _lines(text: str, links: Sequence[Marker], ids: Set[str]) -> Iterator[_Line]
     linked = [link.start for link in links]
     pieces = text.splitlines(keepends=True)
     position = 0
-    for piece, following in zip(pieces, [*pieces[1:], ""], strict=True):
+    for piece, following in pairwise([*pieces, ""]):
         start, position = position, position + len(piece)
         line = piece.rstrip()
         if inside(code, start):
@@ -213,13 +214,3 @@ def _entry_end(lines: Sequence[_Line], at: int) -> int:
             break
         after += 1
     return after
-
-
-def _joined(stretches: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(stretches):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return tuple(joined)
