@@ -142,6 +142,12 @@ def _rename(of: Json, old: str, new: str) -> None:
     of[new] = of.pop(old)
 
 
+def _number_from_one(events: list[Json]) -> None:
+    for event in events:
+        if "index" in event:
+            event["index"] += 1
+
+
 CHANGES: dict[str, Change] = {
     "a field is renamed": lambda e: _rename(_block(e, "mcp_tool_use"), "server_name", "server"),
     "a field is left out": lambda e: _block(e, "mcp_tool_result").pop("is_error"),
@@ -159,9 +165,7 @@ CHANGES: dict[str, Change] = {
     "a block is not closed": lambda e: e.remove(_event(e, "content_block_stop")),
     "the start is missing": lambda e: e.remove(_event(e, "message_start")),
     "an event is repeated": lambda e: e.insert(0, copy.deepcopy(e[0])),
-    "blocks are numbered from one": lambda e: (
-        [event.update(index=event["index"] + 1) for event in e if "index" in event] and None
-    ),
+    "blocks are numbered from one": _number_from_one,
     "an unknown event": lambda e: e.insert(3, {"type": "content_block_aurora", "index": 0}),
 }
 
