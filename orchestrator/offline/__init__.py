@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from orchestrator.offline.api import MessagesApi
-    from orchestrator.offline.search_state import SearchState
+    from orchestrator.offline.control import Control
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,7 @@ class StandIns:
     control_url: str
     server_urls: dict[str, str]
     """Loopback URL by server name in servers.json."""
-    _api: MessagesApi = field(repr=False)
-    _search: SearchState = field(repr=False)
+    _control: Control = field(repr=False)
 
     def addresses(self) -> dict[str, Any]:
         """What `offline` prints."""
@@ -44,36 +42,35 @@ class StandIns:
 
     def bill(self) -> dict[str, Any]:
         """`model_usd`, `tools_usd`, `usd`, `passes`, `tool_calls`; waits until no request is worked on."""
-        self.settle()
-        return self._api.bill()
+        return self._control.bill()
 
     def settle(self) -> None:
         """Wait until no request is worked on (a second at most): what was cut short is on the bill then."""
-        self._api.state.settle()
+        self._control.state.settle()
 
     def requests(self) -> list[dict[str, Any]]:
         """The log of requests to the Messages API: method, path, headers without the key, body."""
-        return self._api.state.requests()
+        return self._control.state.requests()
 
     def search_requests(self) -> list[dict[str, Any]]:
         """The log of requests to the search servers."""
-        return list(self._search.requests)
+        return list(self._control.search.requests)
 
     def configure(self, **behaviour: Any) -> None:
         """Change how they behave (`state.Behaviour`); `search={...}` is for the search servers."""
-        self._api.configure(behaviour)
+        self._control.configure(behaviour)
 
     def script(self, passes: Iterable[Mapping[str, Any]]) -> None:
         """Let the next sampling passes play these (`state.Pass`) instead of the model."""
-        self._api.state.script(passes)
+        self._control.state.script(passes)
 
     def unconsumed(self) -> int:
         """Scripted passes that no request has used yet."""
-        return self._api.state.unconsumed()
+        return self._control.state.unconsumed()
 
     def reset(self) -> int:
         """Healthy, unscripted, and nothing on the bill; returns how many scripted passes were left over."""
-        return self._api.reset()
+        return self._control.reset()
 
 
 @contextmanager
@@ -86,20 +83,23 @@ def serving(*, corpus: Path | None = None, port: int = 0) -> Iterator[StandIns]:
     """
     from orchestrator.offline import hosting, providers
     from orchestrator.offline.api import MessagesApi
+    from orchestrator.offline.control import Control
+    from orchestrator.offline.state import State
 
     search = providers.start(corpus)
-    api = MessagesApi(search.state)
+    control = Control(State(), search.state)
+    api = MessagesApi(control.state)
     bound = {name: hosting.listen() for name in search.apps}
     front = hosting.listen(port)
     addresses = {name: hosting.address(each) for name, each in bound.items()}
     apps: list[tuple[ASGIApp, socket]] = [
-        (api.app(), front),
+        (api.app(control), front),
         *((search.apps[name], bound[name]) for name in search.apps),
     ]
     urls = search.urls(addresses)
     base = hosting.address(front)
     with hosting.serving(apps):
-        yield StandIns(base, urls["parallel-search"], f"{base}/control", urls, api, search.state)
+        yield StandIns(base, urls["parallel-search"], f"{base}/control", urls, control)
 
 
 @asynccontextmanager

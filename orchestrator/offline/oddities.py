@@ -99,7 +99,7 @@ async def _hand_over(response: Response) -> AsyncIterator[Event]:
         "trigger": {"type": "refusal", "category": "cyber"},
     }
     response.serve_with(serving)
-    response.serving.clear()
+    response.account.decline()
     async for event in response.writer.whole(block):
         yield event
     response.begin_pass()
@@ -109,9 +109,8 @@ async def _compact(response: Response) -> AsyncIterator[Event]:
     """The context is summarised first: a pass of its own, which the usage does not count."""
     response.fault = None
     summary = "## Summary of Conversation\n\nThe user asked a question; its wording follows."
-    closed = response.entries[-1]
-    closed.kind = "compaction"
-    response.serving.clear()
+    response.account.entries[-1].kind = "compaction"
+    response.account.decline()
     async for event in response.writer.compaction(summary):
         yield event
     short = Prompt(response.prompt.counter)

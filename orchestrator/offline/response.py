@@ -8,46 +8,45 @@ recorded traffic of the service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 
-from orchestrator.offline import brain, clearing, oddities, signing
-from orchestrator.offline.billing import Entry
+from orchestrator.offline import brain, oddities, signing
+from orchestrator.offline.account import Account
 from orchestrator.offline.connector import Toolbox
-from orchestrator.offline.prompt import Counter, Json, Prompt
+from orchestrator.offline.prompt import Counter, Json, Prompt, blocks
 from orchestrator.offline.request import Request
 from orchestrator.offline.sampling import Event, NoRoomError, Writer
-from orchestrator.offline.state import Fault, Pass, State
+from orchestrator.offline.state import Fault, Pass, ScriptedCall, State
+
+_LISTING_BETA = "mcp-client-2026-09-15"
 
 
-@dataclass
 class Response:
     """Produces the events of one response; afterwards it knows the whole message."""
 
-    request: Request
-    state: State
-    box: Toolbox
-    fault: Fault | None
-
-    def __post_init__(self) -> None:
-        self.told = self.state.behaviour
-        listed = {name: server.tools for name, server in self.box.servers.items()}
-        self.prompt: Prompt = self.request.prompt(Counter(self.told.bytes_per_token), listed)
-        self.tools = brain.tools(self.request.body, listed)
-        self.model = self.request.model
-        self.shown_model = str(self.request.body["model"])
-        self.entries: list[Entry] = []
-        self.serving: list[Entry] = []
+    def __init__(self, request: Request, state: State, box: Toolbox, fault: Fault | None) -> None:
+        self.request = request
+        self.state = state
+        self.told = state.behaviour
+        self.box = box
+        self.fault = fault
+        listed = {name: server.tools for name, server in box.servers.items()}
+        self.tools = brain.tools(request.body, listed)
+        self.prompt = request.prompt(Counter(self.told.bytes_per_token), listed)
+        self.account = Account(request, state)
+        self.model = request.model
+        self.shown_model = str(request.body["model"])
+        if fault == "sticky_fallback" and request.fallbacks:
+            self.serve_with(request.fallbacks[0])
+        self.writer = Writer(request, self.told, self.prompt)
+        self.passes = 0
         self.stop_reason: str | None = None
         self.stop_details: Json | None = None
-        self.passes = 0
-        self.id = f"msg_01{self.request.id.removeprefix('req_01')}"
-        if self.fault == "sticky_fallback" and self.request.fallbacks:
-            self.serve_with(self.request.fallbacks[0])
-        self.edits: list[Json] = []
-        self._editing = self.request.body.get("context_management") if self.told.clearing else None
-        self.writer: Writer
+
+    @property
+    def window(self) -> int:
+        """The largest prompt in tokens."""
+        return self.told.context_window or self.model.window
 
     def serve_with(self, model: str) -> None:
         """Another model than the one asked for answers from here on."""
@@ -59,51 +58,36 @@ class Response:
         async for event in oddities.twist(self._events(), self):
             yield event
 
+    async def whole(self) -> Json:
+        """The response as one message."""
+        async for _ in self.events():
+            pass
+        message = self._message(self.writer.content, self.account.whole())
+        message |= {"stop_details": self.stop_details, **self.account.management()}
+        if self.fault == "no_usage" or not self.told.usage:
+            del message["usage"]
+        return message
+
     async def _events(self) -> AsyncIterator[Event]:
-        first = self.begin_pass()
-        yield {"type": "message_start", "message": self._message(started=first)}
-        for name in self._listings():
-            block = {
-                "type": "mcp_tool_listing",
-                "mcp_server_name": name,
-                "tools": self.box.servers[name].listing,
-            }
-            async for event in self.writer.whole(block):
+        self.begin_pass()
+        yield {"type": "message_start", "message": self._message([], self.account.start())}
+        for opening in (self._listings(), self._results(self._left_open())):
+            async for event in opening:
                 yield event
-        async for event in self._unfinished_calls():
-            yield event
         while self.stop_reason is None:
             async for event in self._pass():
                 yield event
-        if self.entries[-1].kind == "message" and self.shown_model != self.request.body["model"]:
-            self.entries[-1].kind = "fallback_message"
+        if self.shown_model != self.request.body["model"]:
+            self.account.entries[-1].kind = "fallback_message"
         yield self._message_delta()
         yield {"type": "message_stop"}
 
-    def _listings(self) -> list[str]:
-        return self.box.fresh if "mcp-client-2026-09-15" in self.request.betas else []
-
-    def begin_pass(self, prompt: Prompt | None = None) -> Entry:
-        """A pass begins: its input is on the bill from here on."""
-        entry = Entry(
-            self.request.number, self.model, "message", factor=self.request.factor(self.told.service_tier)
-        )
-        caching = self.told.caching == "cached"
-        read, edits = clearing.edit(prompt or self.prompt, self._editing)
-        self.edits = edits or self.edits
-        self.state.cache.charge(entry, read, seeds=self.request.seeds, caching=caching)
-        self.state.bill.open(entry)
-        self.entries.append(entry)
-        self.serving.append(entry)
+    def begin_pass(self, prompt: Prompt | None = None) -> None:
+        """A pass begins, on the whole conversation or on the prompt that stands for it."""
         self.passes += 1
-        if self.passes == 1:
-            room = self.request.max_tokens
-            self.writer = Writer(self.request, self.told, self.prompt, entry, room, self.model.id)
-        else:
-            if self.told.max_tokens_scope == "pass":
-                self.writer.room = self.request.max_tokens
-            self.writer.entry, self.writer.model = entry, self.model.id
-        return entry
+        entry = self.account.open(self.model, prompt or self.prompt)
+        anew = self.passes == 1 or self.told.max_tokens_scope == "pass"
+        self.writer.turn_to(entry, self.request.max_tokens if anew else self.writer.room)
 
     async def _pass(self) -> AsyncIterator[Event]:
         """One pass and the results of its hosted calls; sets the stop reason where it is the last."""
@@ -112,17 +96,15 @@ class Response:
         self.fault = plan.fault or self.fault
         plan = oddities.plan(plan, self)
         try:
-            async for event in oddities.before_pass(self):
-                yield event
-            async for event in self._sample(plan):
-                yield event
+            for part in (oddities.before_pass(self), self._sample(plan)):
+                async for event in part:
+                    yield event
         except NoRoomError:
             self.stop_reason = "max_tokens"
             return
         self.stop_reason = plan.stop_reason
-        open_calls = self._open_calls()
-        if self.stop_reason is None and open_calls and not (self._last_pass and self.told.pause_open):
-            async for event in self._results(open_calls):
+        if self.stop_reason is None and not (self._last_pass and self.told.pause_open):
+            async for event in self._results(_open_calls(self.writer.content)):
                 yield event
         self.stop_reason = self.stop_reason or self._reason_to_stop(plan)
         if self.stop_reason is None:
@@ -141,55 +123,45 @@ class Response:
     def _last_pass(self) -> bool:
         return self.passes >= self.told.pause_after
 
-    @property
-    def window(self) -> int:
-        """The largest prompt in tokens."""
-        return self.told.context_window or self.model.window
-
     async def _sample(self, plan: Pass) -> AsyncIterator[Event]:
+        """Thinking, text, calls."""
         wanted = plan.thinking if plan.thinking is not None else self.told.thinking
         tokens = self.request.thinking_tokens if wanted is None else wanted
         if tokens and self.request.thinking["type"] != "disabled":
-            async for event in self.writer.thinking(tokens):
+            async for event in self.writer.thinking(tokens, self.model.id):
                 yield event
         if plan.text:
             async for event in self.writer.text(plan.text):
                 yield event
         for call in plan.calls:
-            hosted = call.server in self.box.servers
-            stem = "mcptoolu" if hosted else "toolu"
-            identifier = signing.call_id(stem, self.prompt.digest, last=self._last_pass)
-            if hosted:
-                block = {
-                    "type": "mcp_tool_use",
-                    "id": identifier,
-                    "name": call.tool,
-                    "server_name": call.server,
-                }
-            else:
-                name = f"mcp__{call.server}__{call.tool}" if call.server else call.tool
-                block = {"type": "tool_use", "id": identifier, "name": name}
-            async for event in self.writer.call({**block, "input": call.input}):
+            async for event in self.writer.call(self._call(call)):
                 yield event
 
-    def _open_calls(self) -> list[Json]:
-        """Hosted calls of this response that have no result yet."""
-        done = {block["tool_use_id"] for block in self.writer.content if block["type"] == "mcp_tool_result"}
-        return [
-            block
-            for block in self.writer.content
-            if block["type"] == "mcp_tool_use" and block["id"] not in done
-        ]
+    def _call(self, call: ScriptedCall) -> Json:
+        """The block of a call: the service's own where the server is its, else the client's."""
+        hosted = call.server in self.box.servers
+        identifier = signing.call_id(
+            "mcptoolu" if hosted else "toolu", self.prompt.digest, last=self._last_pass
+        )
+        if hosted:
+            named = {"type": "mcp_tool_use", "id": identifier, "name": call.tool, "server_name": call.server}
+        else:
+            name = f"mcp__{call.server}__{call.tool}" if call.server else call.tool
+            named = {"type": "tool_use", "id": identifier, "name": name}
+        return {**named, "input": call.input}
 
-    async def _unfinished_calls(self) -> AsyncIterator[Event]:
-        """The calls that a paused response left open are carried out before the first pass goes on."""
-        messages = self.request.body["messages"]
-        content = messages[-1]["content"] if messages[-1]["role"] == "assistant" else []
-        blocks = [block for block in content if isinstance(block, dict)]
-        done = {block["tool_use_id"] for block in blocks if block["type"] == "mcp_tool_result"}
-        calls = [b for b in blocks if b["type"] == "mcp_tool_use" and b["id"] not in done]
-        async for event in self._results(calls):
-            yield event
+    async def _listings(self) -> AsyncIterator[Event]:
+        """The tools of each server that was asked for them, under the beta that shows them."""
+        for name in self.box.fresh if _LISTING_BETA in self.request.betas else ():
+            listing = self.box.servers[name].listing
+            block = {"type": "mcp_tool_listing", "mcp_server_name": name, "tools": listing}
+            async for event in self.writer.whole(block):
+                yield event
+
+    def _left_open(self) -> list[Json]:
+        """The calls that a paused response left open; they are carried out before the loop goes on."""
+        last = self.request.body["messages"][-1]
+        return _open_calls(blocks(last["content"])) if last["role"] == "assistant" else []
 
     async def _results(self, calls: list[Json]) -> AsyncIterator[Event]:
         """Carry out hosted calls; a client that has left by then ends everything before the next pass."""
@@ -202,73 +174,31 @@ class Response:
             async for event in self.writer.whole(block):
                 yield event
         if calls and self.prompt.marked:
+            # Where a request uses the cache at all, the service keeps what tools return as well.
             self.prompt.mark_last("5m")
 
-    def usage(self) -> Json:
-        """What the response's passes add up to; only the serving model's, as the service counts it."""
-        counts: dict[str, Any] = {
-            "input_tokens": 0,
-            "output_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "cache_creation_input_tokens": 0,
+    def _message(self, content: list[Json], usage: Json) -> Json:
+        return {
+            "model": self.shown_model,
+            "id": f"msg_01{self.request.id.removeprefix('req_01')}",
+            "type": "message",
+            "role": "assistant",
+            "content": content,
+            "stop_reason": self.stop_reason,
+            "stop_sequence": None,
+            "usage": usage,
         }
-        for entry in self.serving:
-            for name, value in entry.counts().items():
-                if isinstance(value, int):
-                    counts[name] += value
-        if self.request.hosted:
-            counts["server_tool_use"] = {"web_search_requests": 0, "web_fetch_requests": 0}
-        if thought := sum(entry.thinking for entry in self.serving):
-            counts["output_tokens_details"] = {"thinking_tokens": thought}
-        if self.told.iterations:
-            counts["iterations"] = [self._iteration(entry) for entry in self.entries]
-        return counts
-
-    def _iteration(self, entry: Entry) -> Json:
-        named = len({each.model.id for each in self.entries}) > 1 or entry.kind == "fallback_message"
-        return {"type": entry.kind, **({"model": entry.model.id} if named else {}), **entry.counts()}
 
     def _message_delta(self) -> Event:
         delta: Json = {"stop_reason": self.stop_reason, "stop_sequence": None}
         if self.stop_details is not None:
             delta["stop_details"] = self.stop_details
-        event: Event = {"type": "message_delta", "delta": delta, "usage": self.usage()}
-        if self.request.body.get("context_management"):
-            event["context_management"] = {"applied_edits": self.edits}
-        return event
+        usage = self.account.delta()
+        return {"type": "message_delta", "delta": delta, "usage": usage, **self.account.management()}
 
-    def _message(self, started: Entry | None = None) -> Json:
-        """The message as it stands: at its start, or whole."""
-        common = {"service_tier": self.told.service_tier, "inference_geo": self.request.geo}
-        if started is not None:
-            usage = {**started.counts(), "output_tokens": 1, **common}
-        else:
-            creation = {
-                "ephemeral_5m_input_tokens": sum(entry.write_5m for entry in self.serving),
-                "ephemeral_1h_input_tokens": sum(entry.write_1h for entry in self.serving),
-            }
-            usage = {**self.usage(), "cache_creation": creation, **common}
-        message = {
-            "model": self.shown_model,
-            "id": self.id,
-            "type": "message",
-            "role": "assistant",
-            "content": [] if started else self.writer.content,
-            "stop_reason": self.stop_reason,
-            "stop_sequence": None,
-            "usage": usage,
-        }
-        if started is None:
-            message["stop_details"] = self.stop_details
-            if self.request.body.get("context_management"):
-                message["context_management"] = {"applied_edits": self.edits}
-        return message
 
-    async def whole(self) -> Json:
-        """The response as one message."""
-        async for _ in self.events():
-            pass
-        message = self._message()
-        if self.fault == "no_usage" or not self.told.usage:
-            del message["usage"]
-        return message
+def _open_calls(content: Iterable[Json]) -> list[Json]:
+    """Hosted calls that have no result."""
+    content = list(content)
+    done = {block["tool_use_id"] for block in content if block["type"] == "mcp_tool_result"}
+    return [block for block in content if block["type"] == "mcp_tool_use" and block["id"] not in done]

@@ -103,12 +103,21 @@ def _task_budget(request: Request) -> None:
 def _structured(request: Request) -> None:
     if not (request.body.get("output_config") or {}).get("format"):
         return
-    for where, block in _content(request.body):
-        for inner in (block, *blocks(block.get("content") if block.get("type") == "tool_result" else None)):
-            if inner.get("type") in ("document", "search_result") and (inner.get("citations") or {}).get(
-                "enabled"
-            ):
-                raise invalid(f"{where}: citations cannot be enabled together with output_config.format")
+    for place, block in _content(request.body):
+        if any((each.get("citations") or {}).get("enabled") for each in _nested(block) if _is_citable(each)):
+            raise invalid(f"{place}: citations cannot be enabled together with output_config.format")
+
+
+def _is_citable(block: Json) -> bool:
+    return block.get("type") in ("document", "search_result")
+
+
+def _nested(block: Json) -> Iterator[Json]:
+    """A block and those inside it: of a tool result, of a search result."""
+    yield block
+    if block.get("type") in ("tool_result", "search_result"):
+        for inner in blocks(block.get("content")):
+            yield from _nested(inner)
 
 
 def _fallbacks(request: Request) -> None:
@@ -131,10 +140,9 @@ def _speed(request: Request) -> None:
 
 def _mcp(request: Request) -> None:
     """Each server has exactly one toolset, and each toolset a server."""
-    names = [server.get("name") for server in request.body.get("mcp_servers") or ()]
-    sets = [
-        t.get("mcp_server_name") for t in request.body.get("tools") or () if t.get("type") == "mcp_toolset"
-    ]
+    names = [server["name"] for server in request.body.get("mcp_servers") or ()]
+    tools = request.body.get("tools") or ()
+    sets = [tool["mcp_server_name"] for tool in tools if tool.get("type") == "mcp_toolset"]
     for name in names:
         if names.count(name) > 1:
             raise invalid(f"mcp_servers: MCP server names must be unique. Found duplicate: '{name}'")
@@ -179,13 +187,11 @@ def _messages(request: Request) -> None:
 
 
 def _text(request: Request) -> None:
-    for place, block in (
-        *((f"system.{i}", b) for i, b in enumerate(blocks(request.body.get("system")))),
-        *_content(request.body),
-    ):
-        if block.get("type") == "text" and not str(block.get("text") or ""):
+    system = ((f"system.{index}", block) for index, block in enumerate(blocks(request.body.get("system"))))
+    for place, block in (*system, *_content(request.body)):
+        if block["type"] == "text" and not block["text"]:
             raise invalid(f"{place}: text content blocks must be non-empty")
-        if block.get("type") == "text" and not str(block["text"]).strip():
+        if block["type"] == "text" and not block["text"].strip():
             raise invalid(f"{place}: text content blocks must contain non-whitespace text")
 
 
@@ -195,23 +201,11 @@ def _placement(request: Request) -> None:
         return
     for place, block in _content(request.body):
         role = request.body["messages"][int(place.split(".")[1])]["role"]
-        if role == "assistant" and block.get("type") == "document":
+        if role == "assistant" and block["type"] == "document":
             raise invalid(f"{place}: `document` blocks are not supported in assistant messages")
-        if role == "user":
-            inner = (
-                blocks(block.get("content")) if block.get("type") in ("tool_result", "search_result") else []
-            )
-            deep = [
-                b
-                for each in inner
-                if each.get("type") == "search_result"
-                for b in blocks(each.get("content"))
-            ]
-            for each in (block, *inner, *deep):
-                if each.get("type") == "text" and each.get("citations"):
-                    raise invalid(
-                        f"{place}: `text` blocks in user messages must not have non-empty `citations`"
-                    )
+        cited = any(each.get("type") == "text" and each.get("citations") for each in _nested(block))
+        if role == "user" and cited:
+            raise invalid(f"{place}: `text` blocks in user messages must not have non-empty `citations`")
 
 
 def _content(body: Json) -> Iterator[tuple[str, Json]]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 
 from orchestrator.offline import signing
 from orchestrator.offline.billing import Entry
@@ -26,20 +25,23 @@ class NoRoomError(Exception):
     """The pass has no room for another token: `max_tokens`."""
 
 
-@dataclass
 class Writer:
     """Writes content blocks into the stream, the prompt and the bill at once."""
 
-    request: Request
-    told: Behaviour
-    prompt: Prompt
-    entry: Entry
-    room: int
-    """Output tokens that this pass may still generate."""
-    model: str
-    content: list[Json] = field(default_factory=list)
-    index: int = 0
-    pinged: bool = False
+    def __init__(self, request: Request, told: Behaviour, prompt: Prompt) -> None:
+        self.request = request
+        self.told = told
+        self.prompt = prompt
+        self.content: list[Json] = []
+        self.index = 0
+        self.room = 0
+        """Output tokens that this pass may still generate."""
+        self._pinged = False
+        self._entry: Entry
+
+    def turn_to(self, entry: Entry, room: int) -> None:
+        """What is written from here on belongs to this pass."""
+        self._entry, self.room = entry, room
 
     async def pause(self) -> None:
         """Let the server look up: this is where a client that has left is noticed."""
@@ -48,7 +50,7 @@ class Writer:
     def generate(self, tokens: int, before: int = 0) -> None:
         """Bill a block's first `tokens` tokens; `before` were billed already."""
         new = tokens - before
-        self.entry.output += new
+        self._entry.output += new
         self.room -= new
 
     def _keep(self, block: Json) -> None:
@@ -64,18 +66,18 @@ class Writer:
         self._keep(block)
         await self.pause()
 
-    async def thinking(self, tokens: int) -> AsyncIterator[Event]:
+    async def thinking(self, tokens: int, model: str) -> AsyncIterator[Event]:
         """Hidden thinking: billed, signed, and not shown; estimated where the beta asks for it."""
         summary = _SUMMARY if self.request.summarized else ""
         wanted, tokens = tokens, min(tokens, self.room)
-        signature = signing.sign(self.prompt.digest, self.model, tokens)
+        signature = signing.sign(self.prompt.digest, model, tokens)
         yield self._start({"type": "thinking", "thinking": "", "signature": ""})
         if summary:
             yield self._delta({"type": "thinking_delta", "thinking": summary})
         estimates = self._estimates(tokens)
         for done in range(0, tokens, _THINKING_CHUNK):
             step = min(_THINKING_CHUNK, tokens - done)
-            self.entry.thinking += step
+            self._entry.thinking += step
             self.generate(step)
             if (estimate := next(estimates, 0)) and not summary:
                 yield self._delta({"type": "thinking_delta", "thinking": "", "estimated_tokens": estimate})
@@ -104,8 +106,8 @@ class Writer:
         if chunks and self.prompt.counter.text(chunks[0]) > self.room:
             raise NoRoomError
         yield self._start({"type": "text", "text": ""})
-        if not self.pinged:
-            self.pinged = True
+        if not self._pinged:
+            self._pinged = True
             yield {"type": "ping"}
         said, billed = "", 0
         for chunk in chunks:
