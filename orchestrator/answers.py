@@ -15,11 +15,13 @@ from functools import partial
 from typing import Any, Final
 
 from orchestrator import mend, parts
+from orchestrator.caps import Caps
 from orchestrator.conversation import Conversation
-from orchestrator.errors import UsageError
+from orchestrator.errors import LimitExceeded, OrchestratorError, UsageError
 from orchestrator.mend import Json
 from orchestrator.upstream import Result, Tool
 
+META: Final = "orchestrator"
 SESSION: Final = "session_id"
 PART: Final = "read_part"
 MEMORY_RESULTS: Final = 500
@@ -91,6 +93,15 @@ def conforming(result: Result, schema: Json | None, notice: mend.Notice) -> Resu
     if fitting is not given:
         notice("parts of a result that broke its own output schema were dropped")
     return Result(result.content, fitting, False, result.meta, result.ms)
+
+
+def refusal(error: OrchestratorError, caps: Caps) -> Json:
+    """A denied or failed call as a tool error: why, what is left, and what the model can do."""
+    left = caps.left()
+    text = str(error)
+    if isinstance(error, LimitExceeded):
+        text = f"Denied: {text}. Left: {json.dumps(left)}. Answer from the sources you have, and cite them."
+    return {"content": [_text(text)], "isError": True, "_meta": {META: {"left": left}}}
 
 
 def _structured_in_text(result: Result) -> Json | None:

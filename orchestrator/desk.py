@@ -93,7 +93,9 @@ class Desk:
         await asyncio.to_thread(importlib.import_module, "orchestrator.starting")
         cap = self._options.limits.max_usd or 0.0
         job = Job()
-        job.task = asyncio.create_task(self._work(job, question, self._caps.admit(("research",), cap)))
+        job.task = asyncio.create_task(
+            self._work(job, question, self._caps.admit(("research",), cap, shared=False))
+        )
         self._jobs.append(job)
         await self._watch(job, report)
         if job.error is not None:

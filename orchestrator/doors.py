@@ -16,11 +16,12 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from orchestrator.caps import Ceiling
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 16 * 1024 * 1024
 """Bytes of one message from a host."""
+HOURLY: Final = Ceiling(usd=2.0)
+DAILY: Final = Ceiling()
 LOG_BYTES: Final = 1_000_000
 CLOSING_SECONDS: Final = 3
 
@@ -45,22 +48,31 @@ async def serve(
     http: str | None = None,
     *,
     token: SecretStr | None = None,
-    calls_a_day: Mapping[str, int | None] | None = None,
+    hour: Ceiling = HOURLY,
+    day: Ceiling = DAILY,
 ) -> None:
     """Serve until the host goes away, or over HTTP until cancelled.
 
-    `http` is HOST:PORT. Raises `UsageError` for an address that is none, or that needs a token.
+    `http` is HOST:PORT; `hour` and `day` cap what all callers may use together.
+    Raises `UsageError` for an address that is none, or that needs a token.
     """
     address = _address(http, token) if http is not None else None
-    with _wires() if address is None else nullcontext() as wires:
+    async with AsyncExitStack() as stack:
+        wires = stack.enter_context(_wires()) if address is None else None
         _log_to(options.state_folder / "logs")
+        if options.offline:
+            from orchestrator.offline import stand_ins
+
+            double = await stack.enter_async_context(stand_ins(corpus=options.corpus))
+            options = options.with_stand_ins(double.anthropic_base_url, double.server_urls)
         from orchestrator.gateway import Gateway
 
-        async with Gateway(options, private=address is None, calls_a_day=calls_a_day) as gateway:
-            if wires is not None:
-                await _over_stdio(gateway, *wires)
-            elif address is not None:
-                await _over_http(gateway, *address, token)
+        opened = Gateway(options, private=address is None, hour=hour, day=day)
+        gateway = await stack.enter_async_context(opened)
+        if wires is not None:
+            await _over_stdio(gateway, *wires)
+        elif address is not None:
+            await _over_http(gateway, *address, token)
 
 
 def _log_to(folder: Path) -> None:

@@ -10,9 +10,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import mcp_types
 from mcp import MCPError
@@ -20,9 +21,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from orchestrator import __version__, trace
-from orchestrator.answers import SESSION, SESSION_SCHEMA
-from orchestrator.caps import DAY, HOUR, Caps, Window
+from orchestrator.answers import SESSION, SESSION_SCHEMA, refusal
+from orchestrator.caps import Caps, Ceiling
 from orchestrator.conversation import Conversation, Conversations
+from orchestrator.daily import DailyCap
 from orchestrator.desk import RESEARCH, STATUS, Desk
 from orchestrator.errors import OrchestratorError, UsageError
 from orchestrator.events import CitationsChecked
@@ -30,6 +32,9 @@ from orchestrator.mend import Json
 from orchestrator.prices import Prices
 from orchestrator.relay import Relay
 from orchestrator.settings import Options
+
+if TYPE_CHECKING:
+    from orchestrator.citations import Checked
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +99,9 @@ CHECK: Final[Json] = {
 class Gateway:
     """The server and all that it holds, open inside `async with`.
 
-    Money and calls per hour are the limits of `options`, money per day its `daily_usd`, calls per day
-    `calls_a_day`; all of them hold for everybody together. `private` says that one user talks to it (stdio):
-    the process is then one conversation, and all run files are listed.
+    `hour` and `day` hold for everybody together; the limits of `options` hold for each research job.
+    `private` says that one user talks to it (stdio): the process is then one conversation, and all run files
+    are listed.
     """
 
     def __init__(
@@ -104,14 +109,15 @@ class Gateway:
         options: Options,
         *,
         private: bool,
-        calls_a_day: Mapping[str, int | None] | None = None,
+        hour: Ceiling,
+        day: Ceiling,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._private = private
         servers = options.servers()
-        hour = Window("hour", HOUR, options.max_usd, options.max_calls)
-        self._caps = Caps([hour, Window("day", DAY, options.daily_usd, calls_a_day or {})], now)
+        shared = None if day.usd is None else DailyCap(options.state_folder / "daily.sqlite3", day.usd)
+        self._caps = Caps(hour, day, now, shared)
         self._conversations = Conversations(
             one_per_process=private,
             folder=options.runs_folder / "conversations",
@@ -200,17 +206,18 @@ class Gateway:
         except KeyError:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except OrchestratorError as error:
-            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            return refusal(error, self._caps)
 
     async def _check(self, arguments: Json) -> Json:
         from orchestrator.citations import check
 
-        text = _text(arguments, "text")
         conversation = self._conversation(arguments.get(SESSION))
+        text = _text(arguments, "text")
         checked = check(text, conversation.registry, ids_shown=True)
-        event = CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage)
-        await self._conversations.note(conversation, event)
-        raise NotImplementedError
+        await self._conversations.note(
+            conversation, CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage)
+        )
+        return _checked(text, checked, conversation)
 
     def _conversation(self, session_id: object) -> Conversation:
         known = self._conversations.known(session_id if isinstance(session_id, str) else None)
@@ -302,13 +309,41 @@ def _text(arguments: Json, name: str) -> str:
     return value
 
 
+def _checked(text: str, checked: Checked, conversation: Conversation) -> Json:
+    """The verdicts as structured content, and as text that a model can act on."""
+    from orchestrator.rewrite import rewrite
+
+    written = rewrite(text, conversation.registry, ids_shown=True)
+    listed = "\n".join(f"{entry.number}. [{entry.title}]({entry.url})" for entry in written.entries)
+    rendered = f"{written.body}\n\nSources\n\n{listed}" if listed else written.body
+    structured = {
+        "text": rendered,
+        "citations": [verdict.model_dump() for verdict in checked.verdicts],
+        "bibliography": [entry._asdict() for entry in written.entries],
+        "dangling": [verdict.marker for verdict in checked.dangling],
+        "coverage": checked.coverage.model_dump(),
+        SESSION: conversation.id,
+    }
+    counts = Counter(verdict.verdict for verdict in checked.verdicts)
+    said = [", ".join(f"{n} {verdict}" for verdict, n in counts.items()) or "No citations", ""]
+    said += [
+        f"{verdict.verdict} {verdict.marker}: {verdict.sentence} ({verdict.evidence})"
+        for verdict in checked.verdicts
+        if verdict.verdict != "supported"
+    ]
+    said += [f"without a citation: {sentence}" for sentence in checked.coverage.uncited]
+    said += ["", "The text with its bibliography:", "", rendered]
+    return _answered(structured, "\n".join(said))
+
+
 def _resource(path: str, name: str, about: str) -> mcp_types.Resource:
     mime = "application/jsonl" if path.startswith("runs/") else "application/json"
     return mcp_types.Resource(uri=SCHEME + path, name=name, description=about, mime_type=mime)
 
 
-def _answered(structured: Json) -> Json:
-    return {"content": [{"type": "text", "text": _dumped(structured)}], "structuredContent": structured}
+def _answered(structured: Json, text: str | None = None) -> Json:
+    blocks = [{"type": "text", "text": text or _dumped(structured)}]
+    return {"content": blocks, "structuredContent": structured}
 
 
 def _dumped(value: Any) -> str:

@@ -29,7 +29,6 @@ from orchestrator.upstream import CallFailed, Progress, Result, Tool, Upstream, 
 
 log = logging.getLogger(__name__)
 
-META: Final = "orchestrator"
 LISTED_SECONDS: Final = 60.0
 """How long a tool list is taken to be what the server would say again."""
 _CALLS: Final = itertools.count(1)
@@ -144,8 +143,11 @@ class Relay:
             change = self._changes.pop(f"{server}/{tool}", None)
             answer = Answer(name, conversation, result, asked, part, self.max_chars, change).build()
         except (UsageError, RunError) as error:
-            return self._refusal(error)
-        answer["_meta"] = {**result.meta, META: meta | {SESSION: conversation.id, "left": self.caps.left()}}
+            return answers.refusal(error, self.caps)
+        answer["_meta"] = {
+            **result.meta,
+            answers.META: meta | {SESSION: conversation.id, "left": self.caps.left()},
+        }
         return answer
 
     async def _result(
@@ -200,15 +202,6 @@ class Relay:
         booking.settle(line.usd if line else 0.0)
         await self.conversations.note(conversation, *events)
         return booking.usd
-
-    def _refusal(self, error: UsageError | RunError) -> Json:
-        left = self.caps.left()
-        text = str(error)
-        if isinstance(error, LimitExceeded):
-            text = (
-                f"Denied: {text}. Left: {json.dumps(left)}. Answer from the sources you have, and cite them."
-            )
-        return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {META: {"left": left}}}
 
 
 def changed(server: str, tools: Sequence[Tool], folder: Path) -> dict[str, str]:
