@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,6 @@ from orchestrator.backends.hooks import (
     Governor,
     Passes,
     failure,
-    hooks_of,
     matcher,
     split_name,
 )
@@ -99,13 +98,14 @@ class AgentSdk:
             finally:
                 await talk.child.close()
 
-    async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncIterator[Event]:
+    async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncGenerator[Event]:
         """One pass of a child without tools or servers; see the protocol."""
         passes = passes_of(self.context, purpose, max_tokens)
         child = Child(stops=ANY_STOP)
         with engine.folders(None) as (home, work):
             options = engine.options(self.context, home, work, max_tokens)
             try:
+                options.env["DISABLE_PROMPT_CACHING"] = "1"  # nobody reads this prompt again
                 await child.start(replace(options, system_prompt=None, effort="low", max_turns=1))
                 await child.ask(prompt)
                 while passes.stop_reason is None:
@@ -113,7 +113,8 @@ class AgentSdk:
                     for event in passes.read(message):
                         yield event
                     if isinstance(message, ResultMessage):
-                        raise engine.failed(self.context, asdict(message), child.retry_after)
+                        engine.conclude(self.context, message, child.retry_after)
+                        break
             finally:
                 await child.close()
         if passes.stop_reason in UNWANTED_NEXT:
@@ -176,7 +177,8 @@ class _Conversation:
                 await child.hold()
             return answer
 
-        return hooks_of(governor) | {"PreToolUse": [matcher(before)], "Stop": [matcher(child.park)]}
+        hooks = governor.hooks() | {"PreToolUse": before, "Stop": child.park}
+        return {event: [matcher(child.heard(hook))] for event, hook in hooks.items()}
 
     def _plain_name(self, name: str) -> tuple[str, str]:
         return self._tools.names.get(name) or split_name(name)
@@ -207,7 +209,7 @@ class _Conversation:
 
     # --- turns ---
 
-    async def turn(self, prompt: str, purpose: Purpose = "answer") -> AsyncIterator[Event]:
+    async def turn(self, prompt: str, purpose: Purpose = "answer") -> AsyncGenerator[Event]:
         """Ask and say what happens; see the protocol."""
         done = False
         try:
@@ -245,7 +247,7 @@ class _Conversation:
         while not isinstance(await self.child.next(), ResultMessage):
             pass
 
-    async def _until_quiet(self) -> AsyncIterator[Event]:
+    async def _until_quiet(self) -> AsyncGenerator[Event]:
         """Everything until the answer is complete. Raises what ends the turn otherwise."""
         while True:
             item = await self.child.next()
@@ -260,8 +262,7 @@ class _Conversation:
                     for event in self._read(item):
                         yield event
             if isinstance(item, ResultMessage):
-                if item.is_error:
-                    raise engine.failed(self._context, asdict(item), self.child.retry_after)
+                engine.conclude(self._context, item, self.child.retry_after)
                 return
             self._judge()
 

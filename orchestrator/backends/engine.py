@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, StreamEvent, SystemMessage
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, StreamEvent, SystemMessage
 
 from orchestrator.backends import RunContext
 from orchestrator.backends.faults import Fault, Service, explain
-from orchestrator.backends.hooks import Answer, never_sent
+from orchestrator.backends.hooks import Answer, Hook, never_sent
 from orchestrator.budget import REMEDY
-from orchestrator.errors import BackendError, LimitExceeded, RunError, boundary
+from orchestrator.errors import BackendError, LimitExceeded, boundary
 from orchestrator.events import Checkpoint, Event
 from orchestrator.sources import clean
 
@@ -176,6 +176,13 @@ class Ending:
     """A hook that will not be answered: the loop is over once the pass is settled."""
 
 
+@dataclass
+class Raised:
+    """What a hook failed with: a fault of ours, or a limit."""
+
+    error: Exception
+
+
 class Child:
     """One command line; everything it says and asks is in one queue."""
 
@@ -206,6 +213,8 @@ class Child:
     async def next(self) -> Any:
         """What comes next: a message, or what a hook has to say. Raises BackendError at the end."""
         item = await self._queue.get()
+        if isinstance(item, Raised):
+            raise item.error
         if isinstance(item, Exception):
             raise BackendError(
                 f"The engine stopped: {(self._stderr or [str(item)])[-1]}", "agent-sdk"
@@ -219,6 +228,18 @@ class Child:
         taken = asyncio.get_running_loop().create_future()
         self._queue.put_nowait(Told(event, taken))
         await taken
+
+    def heard(self, hook: Hook) -> Hook:
+        """The hook with its errors in the stream: else only the child would learn of them."""
+
+        async def guarded(*given: Any) -> Answer:
+            try:
+                return await hook(*given)
+            except Exception as error:
+                self._queue.put_nowait(Raised(error))
+                raise
+
+        return guarded
 
     async def park(self, *_: object) -> Answer:
         """The Stop hook: wait for what comes next."""
@@ -276,29 +297,30 @@ def _stop_reason(event: Mapping[str, Any]) -> str | None:
 def descendants(pid: int) -> list[int]:
     """The processes that a process started (stdio servers), where the system tells."""
     found: list[int] = []
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, listing.read_text(encoding="ascii").split()):
+    with contextlib.suppress(OSError):  # no such system, or the process is gone by now
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text(encoding="ascii").split()):
                 found += [child, *descendants(child)]
     return found
 
 
-def failed(context: RunContext, result: Mapping[str, Any], retry_after: float | None) -> RunError:
-    """The error that a result message tells of, by its fields."""
-    text = "; ".join(result.get("errors") or ()) or result.get("result") or result["subtype"]
-    limits, status = context.options.limits, result.get("api_error_status")
-    if result["subtype"] == "error_max_turns":
-        steps = result["num_turns"]
-        return LimitExceeded(
+def conclude(context: RunContext, result: ResultMessage, retry_after: float | None) -> None:
+    """Raise what a result message that is an error means, by its fields."""
+    if not result.is_error:
+        return
+    text = "; ".join(result.errors or ()) or result.result or result.subtype
+    limits, steps, usd = context.options.limits, result.num_turns, result.total_cost_usd or 0.0
+    if result.subtype == "error_max_turns":
+        raise LimitExceeded(
             "max_steps", steps, limits.max_steps, f"{steps} steps are used{REMEDY}--max-steps"
         )
-    if result["subtype"] == "error_max_budget_usd":
-        usd = result.get("total_cost_usd") or 0.0
-        return LimitExceeded("max_usd", usd, limits.max_usd, f"${usd:.4f} is spent{REMEDY}--max-usd")
+    if result.subtype == "error_max_budget_usd":
+        raise LimitExceeded("max_usd", usd, limits.max_usd, f"${usd:.4f} is spent{REMEDY}--max-usd")
     service = Service(context.options.anthropic_base_url, context.options.model)
+    status = result.api_error_status
     if status or text.startswith("Prompt is too long"):
-        return explain(Fault(status or 400, None, text, retry_after), service)
-    if result.get("terminal_reason") == "api_error":
+        raise explain(Fault(status or 400, None, text, retry_after), service)
+    if result.terminal_reason == "api_error":
         remedy = "check ANTHROPIC_BASE_URL, the network and the proxy" if never_sent(text) else "try again"
-        return BackendError(f"{service.base_url} cannot be reached or broke off: {remedy} ({text})")
-    return BackendError(f"The engine ended the conversation: {text}", "agent-sdk")
+        raise BackendError(f"{service.base_url} cannot be reached or broke off: {remedy} ({text})")
+    raise BackendError(f"The engine ended the conversation: {text}", "agent-sdk")

@@ -29,8 +29,8 @@ from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError
 from orchestrator.events import Event, PassFinished, Purpose, ToolCall, ToolResult
 from orchestrator.sources import Registry, clean
 
-LARGEST_RESULT: Final = 90_000
-"""Characters of one result; above about 100,000 the command line shows the model a preview instead."""
+LARGEST_RESULT: Final = 50_000
+"""UTF-16 units of one result: above it the command line shows the model a preview instead."""
 HOOK_SECONDS: Final = 24 * 3600.0
 """How long a hook may wait for us: the run's own clock ends it long before."""
 UNWANTED_NEXT: Final = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
@@ -40,6 +40,7 @@ _PREFIX: Final = "mcp__"
 
 Publish = Callable[[Event], Awaitable[None]]
 Answer = dict[str, Any]
+Hook = Callable[..., Awaitable[Answer]]
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -81,6 +82,10 @@ class Governor:
         """The call as an event."""
         server, tool = self._name(name)
         return ToolCall(id=id, server=server, tool=tool, arguments=arguments or {})
+
+    def hooks(self) -> dict[HookEvent, Hook]:
+        """All of them, by the event that they answer."""
+        return {"PreToolUse": self.before, "PostToolUse": self.after, "PostToolUseFailure": self.failed}
 
     async def before(self, given: Mapping[str, Any], *_: object) -> Answer:
         """PreToolUse: record the call, then let it through or deny it with words for the model."""
@@ -133,18 +138,25 @@ class Governor:
 
     def _fit(self, labelled: Any, blocks: bool) -> Any:
         """As the model is to see it: text or content blocks, cut where it is too long, and saying so."""
-        if blocks:
-            texts = ({"text": self._cut(block["text"])} if "text" in block else {} for block in labelled)
-            return [block | text for block, text in zip(labelled, texts, strict=True)]
-        if not isinstance(labelled, str):
-            labelled = json.dumps(labelled, ensure_ascii=False, separators=(",", ":"))
-        return self._cut(clean(labelled))
+        if not blocks:
+            if not isinstance(labelled, str):
+                labelled = json.dumps(labelled, ensure_ascii=False, separators=(",", ":"))
+            return cut(clean(labelled), self._max_chars)
+        fitting, room = [], self._max_chars
+        for block in labelled:
+            text = {"text": cut(block["text"], room)} if "text" in block else {}
+            room -= len(text.get("text", ""))
+            fitting.append(block | text)
+        return fitting
 
-    def _cut(self, text: str) -> str:
-        if len(text) <= self._max_chars:
-            return text
-        note = f"\n[Cut here: {len(text):,} characters, of which --max-chars shows {self._max_chars:,}.]"
-        return text[: max(self._max_chars - len(note), 0)] + note
+
+def cut(text: str, most: int) -> str:
+    """At most so many UTF-16 units of the text; where it is longer, a note says so."""
+    units = text.encode("utf-16-le")
+    if len(units) <= 2 * most:
+        return text
+    note = f"\n[Cut here: {len(units) // 2:,} characters, of which --max-chars shows {most:,}.]"
+    return units[: 2 * max(most - len(note), 0)].decode("utf-16-le", "ignore") + note
 
 
 def failure(id: str, text: str, ms: float | None = None, *, denied: bool = False) -> ToolResult:
@@ -208,6 +220,7 @@ class Passes:
             case StreamEvent(event={"type": "message_start"} as raw, parent_tool_use_id=None):
                 yield from self._book_unseen()
                 self._answered = True
+                self._counts_thinking |= self._fold is not None and self._fold.counts_thinking
                 self._started.add(str((raw.get("message") or {}).get("id")))
                 self._fold = StreamFold(
                     self._budget,
@@ -281,15 +294,6 @@ def never_sent(text: str) -> bool:
     return bool(_NEVER_SENT.search(text))
 
 
-def hooks_of(governor: Governor) -> dict[HookEvent, list[HookMatcher]]:
-    """A governor's hooks in the SDK's shape, for anyone's own options."""
-    return {
-        "PreToolUse": [matcher(governor.before)],
-        "PostToolUse": [matcher(governor.after)],
-        "PostToolUseFailure": [matcher(governor.failed)],
-    }
-
-
-def matcher(hook: Any) -> HookMatcher:
-    """One hook; a call that it fails to answer for does not run."""
+def matcher(hook: Hook) -> HookMatcher:
+    """The hook as options hold it; a call that it fails to answer for does not run."""
     return HookMatcher(hooks=[cast(HookCallback, hook)], timeout=HOOK_SECONDS, on_failure="block")

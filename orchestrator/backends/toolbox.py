@@ -16,16 +16,16 @@ from orchestrator.settings import Server
 
 LONGEST_NAME: Final = 64
 """Characters of a tool's full name; the service refuses the whole request for one longer name."""
-_PLAIN_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9-][A-Za-z0-9_-]{0,28}[A-Za-z0-9-]?")
+LONGEST_ALIAS: Final = 30
 _UNAUTHORISED: Final = re.compile(r"\b40[13]\b|unauthori[sz]ed|forbidden|oauth|client registration", re.I)
 _UNPAID: Final = re.compile(r"\b402\b|credit", re.I)
 _LIMITED: Final = re.compile(r"\b429\b|too many requests|rate.limit", re.I)
 
 
 def aliases(servers: Sequence[Server]) -> dict[str, Server]:
-    """The servers under names that read back unambiguously and leave room for a tool's name."""
+    """The servers under names that leave room for a tool's."""
     return {
-        server.name if _PLAIN_NAME.fullmatch(server.name) else f"server{at}": server
+        server.name if len(server.name) <= LONGEST_ALIAS else f"server{at}": server
         for at, server in enumerate(servers)
     }
 
