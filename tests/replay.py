@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
@@ -101,19 +102,20 @@ def lines(file: Path) -> list[str]:
 
 
 def context(
-    service: Replay | StandIns,
+    service: Replay | StandIns | None,
     *,
     servers: tuple[Server, ...] | None = None,
     earlier: tuple[Checkpoint, ...] = (),
     price_call: Mapping[str, float] | None = None,
     **options: Any,
 ) -> RunContext:
-    """A run against this service, as the runner would build it."""
+    """A run against this service, as the runner would build it; without one, where the options say."""
     if isinstance(service, StandIns):
         chosen = Options(**options).with_stand_ins(service.anthropic_base_url, service.server_urls)
         servers = chosen.servers() if servers is None else servers
     else:
-        options = {"anthropic_api_key": "sk-test", "anthropic_base_url": service.url} | options
+        if service:
+            options = {"anthropic_api_key": "sk-test", "anthropic_base_url": service.url} | options
         chosen = Options(**options)
         servers = (ECHO,) if servers is None else servers
     prices = Prices({server.name: server for server in servers}, price_call=price_call)
@@ -166,3 +168,35 @@ def kinds(events: Iterable[Event]) -> list[str]:
         if not again and not isinstance(event, Charge) and names[-1:] != [event.event]:
             names.append(event.event)
     return names
+
+
+_OPAQUE: Final = frozenset(
+    {"signature", "encrypted_content", "encrypted_index", "data", "fallback_credit_token"}
+)
+_ID: Final = re.compile(
+    r"\b(msg|req|mcptoolu|srvtoolu|toolu|container|search|extract|session)_[A-Za-z0-9]{8,}"
+)
+
+
+def sanitised(events: Iterable[Json], secrets: Iterable[str]) -> list[Json]:
+    """Recorded events without keys and signatures, and with ids of our own."""
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        return names.setdefault(found[0], f"{found[1]}_own{len(names) + 1}")
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: "c2FuaXRpc2Vk" if key in _OPAQUE and inner else clean(inner)
+                for key, inner in value.items()
+            }
+        if isinstance(value, list):
+            return [clean(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        for secret in secrets:
+            value = value.replace(secret, "***")
+        return _ID.sub(renamed, value)
+
+    return [clean(event) for event in events]
