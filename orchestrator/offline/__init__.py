@@ -89,8 +89,8 @@ def serving(*, corpus: Path | None = None, port: int = 0) -> Iterator[StandIns]:
     search = providers.start(corpus)
     control = Control(State(), search.state)
     api = MessagesApi(control.state)
-    bound = {name: hosting.listen() for name in search.apps}
     front = hosting.listen(port)
+    bound = {name: hosting.listen() for name in search.apps}
     addresses = {name: hosting.address(each) for name, each in bound.items()}
     apps: list[tuple[ASGIApp, socket]] = [
         (api.app(control), front),
