@@ -1,9 +1,9 @@
 """How the service bills what it reads again: estimates before it has said so, and what it taught.
 
 A hosted loop reports usage once, at its end, so the price of the passes before it must be bounded from what
-the stream shows. Two things are unknown until the service was seen to bill: how many tokens a byte of text
-is, and which share of the context it reads again at the cache-read rate. Until then both are taken at their
-dearest; afterwards as seen, with a margin.
+the stream shows. Three things are unknown until the service was seen to bill: how many tokens a byte of text
+is, which share of the context it reads again at the cache-read rate, and which share of the rest it writes to
+the cache. Until then all are taken at their dearest; afterwards as seen, with a margin.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ ENOUGH_BYTES: Final = 1_000
 MARGIN: Final = 1.1
 """How much dearer than seen a learned rate is taken."""
 
+LEAST_MISSED: Final = 0.01
+"""Share of the context that is taken to miss the cache even where none was seen to."""
+
 
 @dataclass(frozen=True)
 class Billing:
@@ -32,6 +35,8 @@ class Billing:
     tokens_per_byte: float = DEAREST_TOKENS_PER_BYTE
     reread_share: float = 0.0
     """Share of the context of an earlier pass that is billed at the cache-read rate."""
+    write_share: float = 1.0
+    """Share of everything else that is billed at the cache-write rate."""
     taught_by: str | None = None
     """The run that taught it, None when nothing did."""
 
@@ -42,7 +47,8 @@ class Billing:
     def input_usd(self, rates: Rates, context: int, reread: int = 0) -> float:
         """Upper estimate of what reading `context` tokens costs, `reread` of them for another time."""
         cached = min(reread, context) * self.reread_share
-        return cached * rates.cache_read + (context - cached) * rates.dearest_input
+        rest = self.write_share * rates.dearest_input + (1 - self.write_share) * rates.input
+        return cached * rates.cache_read + (context - cached) * rest
 
 
 @dataclass
@@ -63,6 +69,8 @@ class Teacher:
         self._run = run
         self._passes: list[_Pass] = []
         self._earlier = 0
+        self._fresh = 0
+        self._written = 0
         self._read_again = 0
         self._grown = 0
         self._grown_bytes = 0
@@ -72,9 +80,11 @@ class Teacher:
         """What was learned, with a margin; None before a pass was seen to follow another."""
         if self._grown_bytes < ENOUGH_BYTES or self._earlier <= 0:
             return None
+        missed = 1 - min(self._read_again / self._earlier, 1.0)
         return Billing(
             tokens_per_byte=min(self._grown / self._grown_bytes * MARGIN, DEAREST_TOKENS_PER_BYTE),
-            reread_share=max(0.0, min(self._read_again / self._earlier / MARGIN, 1.0)),
+            reread_share=max(1 - (missed + LEAST_MISSED) * MARGIN, 0.0),
+            write_share=min(self._written / max(self._fresh, 1) * MARGIN, 1.0),
             taught_by=self._run,
         )
 
@@ -94,6 +104,8 @@ class Teacher:
     def _settle(self, event: PassFinished) -> None:
         usage = [entry for entry in event.usage if entry.kind in ("message", "fallback_message")]
         settled = [entry for entry in self._passes if entry.step in event.steps]
+        self._written += sum(entry.cache_write_tokens for entry in usage)
+        self._fresh += sum(entry.cache_write_tokens + entry.input_tokens for entry in usage)
         if not event.exact or not settled:
             self._passes.clear()
         elif len(usage) == len(settled):

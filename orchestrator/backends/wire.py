@@ -24,7 +24,7 @@ from orchestrator.backends.messages import (
     size,
     tools_listed,
 )
-from orchestrator.budget import IN_FLIGHT, Budget
+from orchestrator.budget import Budget
 from orchestrator.events import (
     Event,
     PassFinished,
@@ -40,6 +40,8 @@ THINKING_MARGIN: Final = 2.0
 """The stream's own estimate of hidden thinking is lossy by its documentation: count it twice."""
 UNCOUNTED_THINKING: Final = 128
 """Tokens of a thinking block too short for the service to count, where it counts them."""
+BEHIND_A_CALL: Final = 32
+"""Output tokens that may follow a finished tool call before the loop is left: mostly nothing does."""
 MODEL_BLOCKS: Final = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "server_tool_use"}
 )
@@ -111,7 +113,7 @@ class StreamFold:
 
     def _begin(self, usage: Usage | None = None) -> PassStarted:
         self._between = False
-        self._pass_blocks = 1
+        self._pass_blocks = 0
         self._output_bytes = 0
         self._thinking = 0
         self._unmeasured_thinking = False
@@ -193,7 +195,7 @@ class StreamFold:
         elif block.type == "text":
             yield from self._cited(block)
         elif self.hosted and block.type in ("mcp_tool_use", "server_tool_use"):
-            if (written := self.budget.written(self._seen(), IN_FLIGHT)) is not None:
+            if (written := self.budget.written(self._seen(), BEHIND_A_CALL)) is not None:
                 yield written
             yield ToolCall(
                 id=str(block.raw.get("id")),

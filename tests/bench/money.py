@@ -238,7 +238,7 @@ def faults(outcome: Outcome) -> list[str]:
         found.append(f"ledger ${outcome.result.ledger.usd:.6f} below bill ${outcome.bill:.6f}")
     if outcome.exact and abs(outcome.result.ledger.usd - outcome.bill) > 1e-9:
         found.append(f"exact ledger ${outcome.result.ledger.usd:.9f} is not the bill ${outcome.bill:.9f}")
-    if not outcome.result.answer.strip():
+    if not outcome.result.answer.strip() and outcome.result.status != "refusal":
         found.append(f"no answer ({outcome.result.status}: {outcome.result.message})")
     return found
 
