@@ -10,10 +10,9 @@ import asyncio
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import mcp_types
 from mcp import MCPError
@@ -32,9 +31,6 @@ from orchestrator.mend import Json
 from orchestrator.prices import Prices
 from orchestrator.relay import Relay
 from orchestrator.settings import Options
-
-if TYPE_CHECKING:
-    from orchestrator.citations import Checked
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +84,7 @@ CHECK: Final[Json] = {
             "bibliography": {"type": "array", "items": {"type": "object"}},
             "dangling": {"type": "array", "items": {"type": "string"}},
             "coverage": {"type": "object"},
+            "warnings": {"type": "array", "items": {"type": "string"}},
             SESSION: {"type": "string"},
         },
         "required": ["text", "citations", "bibliography", "dangling", "coverage", SESSION],
@@ -210,14 +207,17 @@ class Gateway:
 
     async def _check(self, arguments: Json) -> Json:
         from orchestrator.citations import check
+        from orchestrator.render import render_check
 
         conversation = self._conversation(arguments.get(SESSION))
-        text = _text(arguments, "text")
-        checked = check(text, conversation.registry, ids_shown=True)
-        await self._conversations.note(
-            conversation, CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage)
+        text, registry = _text(arguments, "text"), conversation.registry
+        checked = check(text, registry, ids_shown=True)
+        event = CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage)
+        await self._conversations.note(conversation, event)
+        found = json.loads(render_check(text, checked, registry, "json"))
+        return _answered(
+            found | {SESSION: conversation.id}, render_check(text, checked, registry, "markdown")
         )
-        return _checked(text, checked, conversation)
 
     def _conversation(self, session_id: object) -> Conversation:
         known = self._conversations.known(session_id if isinstance(session_id, str) else None)
@@ -307,33 +307,6 @@ def _text(arguments: Json, name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{name} is missing: it is a text.")
     return value
-
-
-def _checked(text: str, checked: Checked, conversation: Conversation) -> Json:
-    """The verdicts as structured content, and as text that a model can act on."""
-    from orchestrator.rewrite import rewrite
-
-    written = rewrite(text, conversation.registry, ids_shown=True)
-    listed = "\n".join(f"{entry.number}. [{entry.title}]({entry.url})" for entry in written.entries)
-    rendered = f"{written.body}\n\nSources\n\n{listed}" if listed else written.body
-    structured = {
-        "text": rendered,
-        "citations": [verdict.model_dump() for verdict in checked.verdicts],
-        "bibliography": [entry._asdict() for entry in written.entries],
-        "dangling": [verdict.marker for verdict in checked.dangling],
-        "coverage": checked.coverage.model_dump(),
-        SESSION: conversation.id,
-    }
-    counts = Counter(verdict.verdict for verdict in checked.verdicts)
-    said = [", ".join(f"{n} {verdict}" for verdict, n in counts.items()) or "No citations", ""]
-    said += [
-        f"{verdict.verdict} {verdict.marker}: {verdict.sentence} ({verdict.evidence})"
-        for verdict in checked.verdicts
-        if verdict.verdict != "supported"
-    ]
-    said += [f"without a citation: {sentence}" for sentence in checked.coverage.uncited]
-    said += ["", "The text with its bibliography:", "", rendered]
-    return _answered(structured, "\n".join(said))
 
 
 def _resource(path: str, name: str, about: str) -> mcp_types.Resource:

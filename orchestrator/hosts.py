@@ -42,6 +42,14 @@ _AFTERWARDS: Final[dict[Host, str]] = {
 }
 
 
+def _source_folder() -> Path | None:
+    try:
+        distribution("orchestrator")
+    except PackageNotFoundError:
+        return Path(__file__).absolute().parents[1]
+    return None
+
+
 @dataclass(frozen=True)
 class Machine:
     """What decides where files lie and how we are started."""
@@ -49,13 +57,15 @@ class Machine:
     platform: str = sys.platform
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     python: str = sys.executable
+    source: Path | None = field(default_factory=_source_folder)
+    """The folder to import us from, where we are no installed package."""
 
 
 def entry(host: Host, machine: Machine, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """How this host starts our server. `env` is what the server is to find in its environment, keys too."""
     told = dict(env or {})
-    if (folder := _source_folder()) is not None:
-        told["PYTHONPATH"] = str(folder)
+    if machine.source is not None:
+        told["PYTHONPATH"] = str(machine.source)
     started: dict[str, Any] = {"command": _command(machine), "args": list(ARGS)}
     if host in ("claude-code", "vscode"):
         started = {"type": "stdio", **started}
@@ -164,15 +174,6 @@ def _command(machine: Machine) -> str:
         if ctypes.windll.kernel32.GetShortPathNameW(python, short, len(short)):
             return short.value
     return python
-
-
-def _source_folder() -> Path | None:
-    """The folder to import us from, where we are no installed package."""
-    try:
-        distribution("orchestrator")
-    except PackageNotFoundError:
-        return Path(__file__).absolute().parents[1]
-    return None
 
 
 def _edit(file: Path, change: Any) -> str:

@@ -199,6 +199,8 @@ class Upstream:
     async def _remedied(self, error: MCPError | WireError, link: _Link, seconds: float) -> bool:
         """Do what lets a second try work; False when the call may have been carried out, or none can."""
         if isinstance(error, MCPError):
+            if error.code == mcp_types.CONNECTION_CLOSED:
+                link.retire()
             return False
         if error.session_lost:
             link.retire()

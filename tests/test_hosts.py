@@ -276,12 +276,9 @@ SHIPPED = {
 
 
 @pytest.mark.parametrize("host", get_args(hosts.Host))
-def test_the_shipped_examples_are_what_install_would_write(
-    host: hosts.Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_examples_are_what_install_would_write(host: hosts.Host) -> None:
     """Only the interpreter's path differs."""
-    monkeypatch.setattr(hosts, "_source_folder", lambda: None)
-    machine = Machine("linux", {"HOME": "/home/you"}, "/absolute/path/to/python")
+    machine = Machine("linux", {"HOME": "/home/you"}, "/absolute/path/to/python", source=None)
     file = builtin_folder() / SHIPPED[host]
     assert file.read_text(encoding="utf-8") == hosts.shown(host, machine)[0] + "\n"
 
