@@ -107,24 +107,19 @@ class Connector:
 
     def with_betas(self, body: Json) -> Json:
         """The request with what needs a beta header, as far as the service is not known to refuse it."""
-        options, refused = self.options, self._refused_betas
-        betas = [request.THINKING_COUNT_BETA]
-        extra: Json = {}
+        return request.with_features(body, self._features(hosted="mcp_servers" in body), self._refused_betas)
+
+    def _features(self, *, hosted: bool) -> Iterator[request.Feature]:
+        options = self.options
+        yield request.THINKING_COUNT_BETA, {}
         if options.uses_fallbacks:
-            betas.append(request.FALLBACK_BETA)
-            extra["fallbacks"] = "default"
-        if "mcp_servers" in body:
-            betas.append(request.OLDER_MCP_BETA if options.mcp_beta in refused else options.mcp_beta)
-            if options.clear_trigger is not None:
-                betas.append(request.CLEARING_BETA)
-                extra["context_management"] = request.clearing(
-                    options.clear_trigger, options.clear_keep, options.clear_at_least
-                )
-        if request.FALLBACK_BETA in refused:
-            extra.pop("fallbacks", None)
-        if request.CLEARING_BETA in refused:
-            extra.pop("context_management", None)
-        return {**body, **extra, "betas": [beta for beta in betas if beta not in refused]}
+            yield request.FALLBACK_BETA, {"fallbacks": "default"}
+        if hosted:
+            older = options.mcp_beta in self._refused_betas
+            yield request.OLDER_MCP_BETA if older else options.mcp_beta, {}
+        if hosted and options.clear_trigger is not None:
+            edits = request.clearing(options.clear_trigger, options.clear_keep, options.clear_at_least)
+            yield request.CLEARING_BETA, {"context_management": edits}
 
     async def exchange(
         self, client: anthropic.AsyncAnthropic, body: Json, fold: StreamFold
@@ -159,13 +154,16 @@ class Connector:
 
     def _client(self) -> anthropic.AsyncAnthropic:
         key = self.options.anthropic_api_key
-        return anthropic.AsyncAnthropic(
+        client = anthropic.AsyncAnthropic(
             api_key=key.get_secret_value() if key else None,
             base_url=self.options.anthropic_base_url,
             max_retries=RETRIES,
             timeout=TIMEOUT,
             middleware=[_impatient(self.service)],
-            open_telemetry={"conversation_id": self.context.run_id},
+        )
+        # the option replaces what the environment says of tracing, so it is built on that
+        return client.with_options(
+            open_telemetry={**client.open_telemetry, "conversation_id": self.context.run_id}
         )
 
     @contextmanager

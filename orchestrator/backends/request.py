@@ -6,12 +6,14 @@ Any script that calls `client.beta.messages` can hold them; nothing in here know
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.settings import Server
 
 Json = dict[str, Any]
+Feature = tuple[str, Json]
+"""The beta header that something needs, and the fields of the request that it is."""
 
 OLDER_MCP_BETA: Final = "mcp-client-2025-11-20"
 """What a service that does not know the newer header may still know."""
@@ -61,6 +63,15 @@ def clearing(trigger: int, keep: int, at_least: int) -> Json:
     if at_least:
         edit["clear_at_least"] = {"type": "input_tokens", "value": at_least}
     return {"edits": [edit]}
+
+
+def with_features(body: Json, features: Iterable[Feature], refused: Container[str] = ()) -> Json:
+    """The request with each feature's fields and beta, but for the betas that the service refuses."""
+    kept = [(beta, fields) for beta, fields in features if beta not in refused]
+    whole = dict(body)
+    for _, fields in kept:
+        whole |= fields
+    return whole | {"betas": [beta for beta, _ in kept]}
 
 
 def user(text: str) -> Json:
