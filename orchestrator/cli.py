@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -20,7 +20,7 @@ from pydantic_settings import CliPositionalArg
 
 from orchestrator import __version__, argv, console
 from orchestrator.errors import EXIT_CODES, USAGE_EXIT_CODE, Interrupted, RunError, UsageError
-from orchestrator.layers import CallsADay, Key, Settings, Shown
+from orchestrator.layers import Ceilings, Key, Settings, Shown, Usd
 from orchestrator.settings import Options, Places, Showing
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Command(Settings):
     unused: ClassVar[frozenset[str]] = frozenset()
     """Options of its bases that this command has no use for."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         """Do it; the exit code."""
         raise NotImplementedError
 
@@ -53,7 +53,7 @@ class Ask(Command, Showing, Options):
     question: CliPositionalArg[str]
     """What to find out; `-` reads it from standard input."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         question = console.standard_input() if self.question == "-" else self.question
         return _research(self, self, question)
 
@@ -68,14 +68,14 @@ class Resume(Command, Showing, Options):
     """
 
     unused: ClassVar[frozenset[str]] = frozenset({"follow_up"})
-    run_name: RunName
+    run: RunName
     """An id, a unique prefix of one, a path, or `last`."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         from orchestrator import trace
         from orchestrator.events import RunStarted
 
-        path = trace.find(self.run_name, self.runs_folder)
+        path = trace.find(self.run, self.runs_folder)
         records = trace.read(path)
         trace.require_content(records, "resume")
         started = records[0].event
@@ -83,12 +83,55 @@ class Resume(Command, Showing, Options):
         return _research(self.like(started), self, "", resume=path.stem)
 
 
+class Check(Command, Showing, Places):
+    """Check the citations of any text against a run or a list of sources.
+
+    Ends 1 when a citation names nothing that is there.
+
+    examples:
+      check answer.md --run last
+      check report.md --sources sources.jsonl --format json
+
+    A line of sources.jsonl is {"url": ..., "title": ..., "excerpts": [...], "id": ...}.
+    """
+
+    unused: ClassVar[frozenset[str]] = frozenset({"no_content", "verbose"})
+    file: CliPositionalArg[str]
+    """The text; `-` reads it from standard input."""
+    run: Annotated[str | None, Shown("RUN")] = None
+    """Check against what this run's tools returned."""
+    sources: Annotated[Path | None, Shown("FILE")] = None
+    """Check against these sources, one JSON object a line; without ids they are S1, S2, ... in order."""
+    strict: bool = False
+    """End 1 also when a source does not say what the sentence says."""
+
+    def execute(self) -> int:
+        from orchestrator import checking, citations, render
+
+        if (self.run is None) == (self.sources is None):
+            raise UsageError("Name what to check against: --run RUN or --sources FILE.")
+        console.require_place(self.output)
+        text = console.standard_input() if self.file == "-" else checking.read_text(Path(self.file))
+        if self.sources is not None:
+            registry, ids_shown = checking.of_file(self.sources), True
+        else:
+            registry, ids_shown = checking.of_run(self.run or "", self.runs_folder)
+        checked = citations.check(text, registry, ids_shown=ids_shown)
+        form = "json" if self.format == "stream-json" else self.format
+        console.deliver(render.render_check(text, checked, registry, form), self.output)
+        if checked.dangling:
+            return _fail(1, f"{len(checked.dangling)} citations name nothing that is among the sources.")
+        if self.strict and checked.unsupported:
+            return _fail(1, f"{len(checked.unsupported)} citations are not backed by their source.")
+        return 0
+
+
 class Runs(Command, Places):
     """List the runs, newest last."""
 
     unused: ClassVar[frozenset[str]] = frozenset({"no_content"})
 
-    def run(self) -> int:
+    def execute(self) -> int:
         from orchestrator import history
 
         for line in history.listing(self.runs_folder):
@@ -100,13 +143,13 @@ class RunsShow(Command, Showing, Places):
     """Show one run: its answer, its sources, what it cost."""
 
     unused: ClassVar[frozenset[str]] = frozenset({"no_content", "verbose"})
-    run_name: RunName
+    run: RunName
     """An id, a unique prefix of one, a path, or `last`."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         from orchestrator import history, trace
 
-        path = trace.find(self.run_name, self.runs_folder)
+        path = trace.find(self.run, self.runs_folder)
         if self.format == "stream-json":
             console.deliver("\n".join(record.to_line() for record in trace.read(path)), self.output)
             return 0
@@ -121,13 +164,13 @@ class RunsRemove(Command, Places):
     """Delete runs, and what the engine kept of them."""
 
     unused: ClassVar[frozenset[str]] = frozenset({"no_content"})
-    run_names: CliPositionalArg[Annotated[tuple[str, ...], Shown("RUN")]]
+    runs: CliPositionalArg[Annotated[tuple[str, ...], Shown("RUN")]]
     """Ids, unique prefixes, paths, or `last`."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         from orchestrator import trace
 
-        for path in [trace.find(name, self.runs_folder) for name in self.run_names]:
+        for path in [trace.find(name, self.runs_folder) for name in self.runs]:
             trace.remove(path)
             console.say(f"removed {path.stem}")
         return 0
@@ -144,7 +187,7 @@ class Offline(Command):
     corpus: Annotated[Path | None, Shown("DIR")] = None
     """Serve these Markdown, text or HTML files instead of the Python language reference."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         async def serve() -> None:
             from orchestrator.offline import stand_ins
 
@@ -162,7 +205,7 @@ class Mcp(Command, Options):
     """Run the MCP server for Claude Desktop, Claude Code, Cursor and VS Code.
 
     It speaks on standard input and output, or with --http on a port, and reads nothing from the current
-    directory. Limits on money and calls hold per hour for everybody together, --daily-usd per day.
+    directory. What it may use by the hour and by the day holds for all callers together.
     """
 
     reads_current_directory: ClassVar[bool] = False
@@ -171,29 +214,26 @@ class Mcp(Command, Options):
     """Speak Streamable HTTP there; any but a loopback address needs ORCHESTRATOR_HTTP_TOKEN."""
     http_token: Key = None
     """The bearer token that callers over HTTP must send."""
-    calls_a_day: CallsADay = Field(default_factory=dict)
+    hourly_usd: Usd = 2.0
+    """US dollars an hour; for a day there is --daily-usd."""
+    hourly_calls: Ceilings = Field(default_factory=dict)
+    """Calls an hour of a tool, a server or SERVER/TOOL, repeatable."""
+    daily_calls: Ceilings = Field(default_factory=dict)
     """Calls a day of a tool, a server or SERVER/TOOL, repeatable."""
 
-    def run(self) -> int:
-        async def serve() -> None:
-            from orchestrator import doors
+    def execute(self) -> int:
+        from orchestrator import doors
+        from orchestrator.caps import Ceiling
 
-            async with AsyncExitStack() as stack:
-                options: Options = self
-                if self.offline:
-                    from orchestrator.offline import stand_ins
-
-                    double = await stack.enter_async_context(stand_ins(corpus=self.corpus))
-                    options = self.with_stand_ins(double.anthropic_base_url, double.server_urls)
-                await doors.serve(options, self.http, token=self.http_token, calls_a_day=self.calls_a_day)
-
-        return _until_stopped(serve())
+        hour = Ceiling(self.hourly_usd, self.hourly_calls)
+        day = Ceiling(self.daily_usd, self.daily_calls)
+        return _until_stopped(doors.serve(self, self.http, token=self.http_token, hour=hour, day=day))
 
 
 class Doctor(Command, Options):
     """Say what works here, and what to do about the rest."""
 
-    def run(self) -> int:
+    def execute(self) -> int:
         from orchestrator import doctor
 
         broken = console.run(doctor.report(self, console.out))
@@ -204,7 +244,7 @@ class Doctor(Command, Options):
 
 
 COMMANDS: Final[dict[str, dict[str, type[Command]]]] = {
-    "research": {"ask": Ask, "resume": Resume},
+    "research": {"ask": Ask, "resume": Resume, "check": Check},
     "the record": {"runs": Runs, "runs show": RunsShow, "runs rm": RunsRemove},
     "other ways in": {"mcp": Mcp},
     "this machine": {"doctor": Doctor, "offline": Offline},
@@ -253,13 +293,15 @@ def _dispatch(args: list[str]) -> int:
         console.out(f"orchestrator {__version__}")
         return 0
     known = {name: command for group in COMMANDS.values() for name, command in group.items()}
+    if args[:2] == ["runs", "list"]:
+        args = ["runs", *args[2:]]  # the long form of what `runs` alone does
     name = next((name for name in (" ".join(args[:2]), args[0]) if name in known), None)
     if name is None:
         names = ", ".join(name for name in known if " " not in name)
         raise UsageError(f"There is no command {args[0]!r}; there are {names}. Options stand after it.")
     command = known[name]
     rest = args[name.count(" ") + 1 :]
-    return argv.parse(command, f"{prog} {name}", rest, without=command.unused).run()
+    return argv.parse(command, f"{prog} {name}", rest, without=command.unused).execute()
 
 
 def _overview() -> str:

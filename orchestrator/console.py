@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from orchestrator.errors import Interrupted, UsageError
 
@@ -44,19 +44,13 @@ def say(line: str) -> None:
 
 
 def out(text: str) -> None:
-    """Text and a line feed on standard output; JSON stays JSON where the console lacks characters."""
-    write_to(sys.stdout, text)
-
-
-def write_to(stream: IO[str], text: str) -> None:
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
+    """Text and a line feed on standard output; JSON is all ASCII where the console is not UTF-8."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    if encoding != "utf8" and text.startswith("{"):
         with suppress(ValueError):
             text = json.dumps(json.loads(text))
-    stream.write(f"{text}\n")
-    stream.flush()
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def give_up_output() -> None:

@@ -105,7 +105,7 @@ Calls = Annotated[
     BeforeValidator(_over_defaults),
     Shown("NAME=N"),
 ]
-CallsADay = Annotated[
+Ceilings = Annotated[
     dict[str, Annotated[int, Field(ge=0)] | None], NoDecode, BeforeValidator(_table), Shown("NAME=N")
 ]
 Key = Annotated[SecretStr | None, BeforeValidator(_key), NoFlag]

@@ -62,14 +62,28 @@ def served(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     return stand_ins
 
 
-def started(*args: str | bytes, **environment: str) -> subprocess.Popen[bytes]:
+def started(*args: str | bytes, err: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[bytes]:
     """The command as a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *args],
         env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=err,
+    )
+
+
+def finished(
+    *args: str | bytes, given: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """The command as a process of its own, run to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *args],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
+        input=given,
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -264,10 +278,9 @@ def test_stream_json_is_the_run_file_as_it_happens(command: Any, served: StandIn
 
 
 def test_a_question_from_standard_input(served: StandIns) -> None:
-    process = started("ask", "-", "--format", "json")
-    out, err = process.communicate(f"{QUESTION}\n".encode(), timeout=60)
-    assert process.returncode == 0, err
-    assert json.loads(out)["question"] == QUESTION
+    ended = finished("ask", "-", "--format", "json", given=f"{QUESTION}\n".encode())
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["question"] == QUESTION
 
 
 @pytest.mark.parametrize(
@@ -289,44 +302,42 @@ def test_any_text_is_a_question(command: Any, served: StandIns, question: str) -
 
 
 def test_a_question_with_undecodable_bytes_is_asked_without_them(served: StandIns) -> None:
-    process = started("ask", b"with statement \xff\xed\xa0\x80 exceptions", "--format", "json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 1), err
-    assert "\ufffd" in json.loads(out)["question"]
+    ended = finished("ask", b"with statement \xff\xed\xa0\x80 exceptions", "--format", "json")
+    assert ended.returncode in (0, 1), ended.stderr
+    assert "\ufffd" in json.loads(ended.stdout)["question"]
 
 
 def test_a_question_of_200_kb_is_asked_or_refused_clearly(served: StandIns) -> None:
-    process = started("ask", "-", "--format", "json")
-    out, err = process.communicate((QUESTION + " ").encode() * 4300, timeout=120)
-    if process.returncode == 2:
-        assert b"--max-usd" in err
+    ended = finished("ask", "-", "--format", "json", given=f"{QUESTION} ".encode() * 4300)
+    if ended.returncode == 2:
+        assert b"--max-usd" in ended.stderr
     else:
-        assert json.loads(out)["status"]
+        assert json.loads(ended.stdout)["status"]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+@pytest.mark.parametrize(
+    ("encoding", "form"), [("ascii", "text"), ("cp1252", "json"), ("cp1252", "stream-json")]
+)
 def test_a_console_that_lacks_a_character_never_ends_a_run(
     served: StandIns, encoding: str, form: str
 ) -> None:
     """Case I109; what is printed as JSON stays JSON with every character in it."""
     question = "with statement 😀 → exceptions"
-    process = started("ask", question, "--format", form, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 1), err
-    assert b"Traceback" not in err
+    ended = finished("ask", question, "--format", form, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert ended.returncode in (0, 1), ended.stderr
+    assert b"Traceback" not in ended.stderr
     if form != "text":
-        assert json.loads(out.decode("ascii").splitlines()[0] if form == "stream-json" else out)["question"]
-        assert "😀" in json.loads(out.splitlines()[0] if form == "stream-json" else out)["question"]
+        first = ended.stdout.decode("ascii").splitlines()[0]
+        assert json.loads(first)["question"] == question
 
 
 def test_a_reader_that_goes_away_is_no_traceback(served: StandIns) -> None:
-    process = started("ask", QUESTION)
-    assert process.stdout
-    process.stdout.close()
-    assert process.stderr
-    err = process.stderr.read()
-    assert process.wait(timeout=60) == 3
+    with started("ask", QUESTION) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 3
     assert b"Traceback" not in err
     assert b"Nobody reads standard output" in err
 
@@ -336,15 +347,11 @@ def test_on_a_terminal_progress_is_in_place(served: StandIns) -> None:
     import pty
 
     parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "ask", QUESTION],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), "TERM": "xterm", "PYTHONIOENCODING": "ascii"},
-        stdout=subprocess.PIPE,
-        stderr=child,
-    )
-    os.close(child)
-    shown = b"".join(_read(parent))
-    out = process.communicate(timeout=60)[0]
+    with started("ask", QUESTION, err=child, TERM="xterm", PYTHONIOENCODING="ascii") as process:
+        os.close(child)
+        shown = b"".join(_read(parent))
+        out = process.communicate(timeout=60)[0]
+    os.close(parent)
     assert process.returncode == 0, shown
     assert b"\x1b[" in shown
     assert b"searching for" in shown
@@ -380,16 +387,16 @@ def test_each_ending_has_its_exit_code_one_line_and_a_readable_file(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no such signals")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_stopped_run_ends_130_with_a_complete_file(served: StandIns, name: str) -> None:
-    served.configure(search={"hanging": True})
-    process = started("ask", QUESTION, "--format", "json")
-    assert process.stderr
-    for line in process.stderr:
-        if line.startswith(b"searching for"):
-            break
-    process.send_signal(getattr(signal, name))
-    out, err = process.communicate(timeout=30)
+    served.configure(search={"fault": "hanging", "fault_method": "tools/call"})
+    with started("ask", QUESTION, "--format", "json") as process:
+        assert process.stderr
+        for line in process.stderr:
+            if line.startswith(b"searching for"):
+                break
+        process.send_signal(getattr(signal, name))
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"Traceback" not in err
     result = json.loads(out)
@@ -402,15 +409,12 @@ def test_an_unwritable_home_needs_only_a_folder_for_runs(served: StandIns, tmp_p
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     runs = tmp_path / "runs"
-    process = started("ask", QUESTION, HOME=str(blocked), XDG_STATE_HOME=str(blocked))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert b"--runs-dir" in err
-    process = started(
-        "ask", QUESTION, "--runs-dir", str(runs), HOME=str(blocked), XDG_STATE_HOME=str(blocked)
-    )
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    home = str(blocked)
+    ended = finished("ask", QUESTION, HOME=home, XDG_STATE_HOME=home)
+    assert ended.returncode == 2
+    assert b"--runs-dir" in ended.stderr
+    ended = finished("ask", QUESTION, "--runs-dir", str(runs), HOME=home, XDG_STATE_HOME=home)
+    assert ended.returncode == 0, ended.stderr
     assert len(trace.run_files(runs)) == 1
 
 
@@ -451,6 +455,77 @@ def test_a_finished_run_is_not_resumed(command: Any, served: StandIns) -> None:
     outcome = command("resume", "last")
     assert outcome.code == 2
     assert "--follow-up" in outcome.err
+
+
+# --- check
+
+
+def sources(*lines: dict[str, Any] | str) -> str:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    Path("sources.jsonl").write_text(text, encoding="utf-8")
+    return "sources.jsonl"
+
+
+HUBBLE = {"url": "https://a.example/hubble", "title": "Hubble", "excerpts": ["Hubble was launched in 1990."]}
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "code"),
+    [
+        ("Hubble was launched in 1990 [S1].", (), 0),
+        ("Hubble was launched in 1990 [1].", (), 0),
+        ("Hubble was launched in 1990 (https://a.example/hubble).", (), 0),
+        ("Hubble was launched in 1990 [S7].", (), 1),
+        ("Hubble was launched in 1991 [S1].", (), 0),
+        ("Hubble was launched in 1991 [S1].", ("--strict",), 1),
+    ],
+)
+def test_check_ends_1_when_a_citation_names_nothing(
+    command: Any, text: str, args: tuple[str, ...], code: int
+) -> None:
+    Path("answer.md").write_text(text, encoding="utf-8")
+    outcome = command("check", "answer.md", "--sources", sources(HUBBLE), *args)
+    assert outcome.code == code, outcome.err
+    assert len(outcome.lines) == (1 if code else 0)
+
+
+def test_check_as_json_holds_what_design_names(command: Any) -> None:
+    Path("answer.md").write_text("It was launched in 1990 [x]. It was built in 1985 [S9].", encoding="utf-8")
+    outcome = command("check", "answer.md", "--sources", sources(HUBBLE | {"id": "x"}), "--format", "json")
+    assert outcome.code == 1
+    assert {"text", "citations", "bibliography", "dangling", "coverage"} <= set(outcome.result)
+    assert len(outcome.result["dangling"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("{",), "line 1 is not JSON"),
+        ((HUBBLE, {"title": "no address"}), "line 2, url"),
+        ((HUBBLE, HUBBLE | {"excerpts": "text"}), "line 2, excerpts"),
+        ((HUBBLE | {"id": "S2"}, HUBBLE), "line 2 has the id S2"),
+    ],
+)
+def test_a_wrong_line_of_sources_is_named(command: Any, lines: tuple[Any, ...], said: str) -> None:
+    Path("answer.md").write_text("x", encoding="utf-8")
+    outcome = command("check", "answer.md", "--sources", sources(*lines))
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize("args", [(), ("--run", "last", "--sources", "s.jsonl"), ("--sources", "none.jsonl")])
+def test_check_wants_one_thing_to_check_against(command: Any, args: tuple[str, ...]) -> None:
+    Path("answer.md").write_text("x", encoding="utf-8")
+    assert command("check", "answer.md", *args).code == 2
+
+
+def test_a_run_s_own_answer_passes_its_check(command: Any, served: StandIns) -> None:
+    result = command("ask", QUESTION, "--format", "json").result
+    Path("answer.md").write_text(result["answer"], encoding="utf-8")
+    outcome = command("check", "answer.md", "--run", "last", "--format", "json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.result["citations"]
+    assert outcome.result["dangling"] == []
 
 
 # --- this machine
@@ -502,12 +577,12 @@ def test_doctor_names_a_server_that_is_down_as_the_one_thing_to_fix(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no such signals")
 def test_offline_alone_prints_its_addresses_as_one_line(tmp_path: Path) -> None:
-    process = started("offline")
-    assert process.stdout
-    addresses = json.loads(process.stdout.readline())
-    assert {"anthropic_base_url", "mcp_url", "control_url", "server_urls"} <= set(addresses)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with started("offline") as process:
+        assert process.stdout
+        addresses = json.loads(process.stdout.readline())
+        assert {"anthropic_base_url", "mcp_url", "control_url", "server_urls"} <= set(addresses)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b""), err
 
 
