@@ -92,15 +92,23 @@ class FinalRequest:
 class _Pass:
     started: PassStarted
     max_tokens: int
-    rates: Rates
-    input_usd: float
     output: int
     """Upper estimate of its output so far, what may be in flight included."""
+    dearest: tuple[float, Rates]
+    """Its input in US dollars, and rates, on the dearest model that may serve: what is booked."""
+    served: tuple[float, Rates]
+    """The same on the model that is seen to serve: what it is charged at when it is cut short."""
+
+    @property
+    def booked_usd(self) -> float:
+        input_usd, rates = self.dearest
+        return input_usd + self.started.output_tokens * rates.output
 
     @property
     def seen_usd(self) -> float:
         """What it costs at most if it ends now."""
-        return self.input_usd + self.output * self.rates.output
+        input_usd, rates = self.served
+        return input_usd + self.output * rates.output
 
 
 @dataclass
@@ -263,11 +271,13 @@ class Budget:
         reread = before.started.context_tokens if before and same else 0
         if usage is not None and usage.prompt_tokens:
             context = usage.prompt_tokens
-            rates = self._rates(context, model)
-            input_usd = rates.usd(usage.model_copy(update={"output_tokens": 0}))
+            rates = self.prices.rates(model, context, usage)
+            served = dearest = (rates.usd(usage.model_copy(update={"output_tokens": 0})), rates)
         else:
-            rates = self._rates(context, model)
-            input_usd = self._input_usd(rates, context, reread)
+            served, dearest = (
+                (self._input_usd(rates, context, reread), rates)
+                for rates in (self.prices.rates(model, context), self._rates(context, model))
+            )
         output = min(IN_FLIGHT + OUTPUT_STEP, max_tokens)
         booked = max_tokens if self.limits.worst_case else output
         started = PassStarted(
@@ -276,9 +286,9 @@ class Budget:
             model=model,
             context_tokens=context,
             output_tokens=booked,
-            booked_usd=input_usd + booked * rates.output,
+            booked_usd=dearest[0] + booked * dearest[1].output,
         )
-        self._open[step] = _Pass(started, max_tokens, rates, input_usd, output)
+        self._open[step] = _Pass(started, max_tokens, output, dearest, served)
         return started
 
     def grow(self, output_tokens: int) -> PassStarted | None:
@@ -297,9 +307,8 @@ class Budget:
         opened.output = min(output_tokens, opened.max_tokens)
         if self.limits.worst_case or opened.output == opened.started.output_tokens:
             return None
-        opened.started = opened.started.model_copy(
-            update={"output_tokens": opened.output, "booked_usd": opened.seen_usd}
-        )
+        opened.started = opened.started.model_copy(update={"output_tokens": opened.output})
+        opened.started = opened.started.model_copy(update={"booked_usd": opened.booked_usd})
         return opened.started
 
     def next_context(self) -> int:
@@ -526,7 +535,8 @@ class Budget:
         if opened is None:
             return "as booked"
         taught = self.billing.taught_by
-        return f"{opened.rates.basis}; rates seen in {taught}" if taught else opened.rates.basis
+        basis = opened.served[1].basis
+        return f"{basis}; rates seen in {taught}" if taught else basis
 
     def _fold_charge(self, event: Charge) -> None:
         self.lines.append(event.line)

@@ -37,6 +37,8 @@ from orchestrator.servers import Configured, Pin, Server, ToolNotes, catalogue, 
 __all__ = ["ANTHROPIC_URL", "Options", "Places", "Server", "Settings", "Showing", "ToolNotes"]
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
+DECLINING_MODELS: Final = ("claude-opus-5-5", "claude-fable", "claude-mythos")
+"""Models whose classifiers decline some questions that another model answers."""
 
 
 class Places(Settings):
@@ -179,7 +181,8 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
     def uses_fallbacks(self) -> bool:
         """Whether a question that the model declines may be served by another one."""
         known = self.offline or self.anthropic_base_url == ANTHROPIC_URL
-        return self.fallbacks == "on" or (self.fallbacks == "auto" and known)
+        declines = self.model.startswith(DECLINING_MODELS)
+        return self.fallbacks == "on" or (self.fallbacks == "auto" and known and declines)
 
     def like(self, started: RunStarted) -> Self:
         """The same options with model, backend, servers and limits of a run, where none were given."""
