@@ -78,7 +78,8 @@ _INDEXED = re.compile(
 )
 _USED = re.compile(r" ?(?:[-+*/]?=(?!>)|\.\w{1,40}\()")
 _URL_STOP = re.compile(r"[\s<>\"`|\\^{}“”„«»「」『』（）【】《》［］，。；：！？、…]|[\ue200-\ue20f]")
-_URL_TAIL = ".,;:!?'’*_~"
+_URL_TAIL = ".,;:!?'’*_~(["
+_OPENER = {")": "(", "]": "["}
 _DEFINED_FOOTNOTE = re.compile(r"^ {0,3}\[(\^[^\]\s]{1,60})\]:", re.MULTILINE)
 
 
@@ -91,7 +92,7 @@ def scan(text: str, ids: Set[str] = frozenset()) -> list[Marker]:
 
 def url_end(text: str, start: int) -> int:
     """Return where the bare URL at `start` ends: brackets in it balance, punctuation after it is not its."""
-    closers: list[str] = []
+    open_brackets: list[int] = []
     stop = _URL_STOP.search(text, start)
     limit = stop.start() if stop else len(text)
     end = start
@@ -100,12 +101,13 @@ def url_end(text: str, start: int) -> int:
         if char == "[" and _as_marker(text, end):
             break
         if char in "([":
-            closers.append(")" if char == "(" else "]")
-        elif char in ")]" and (not closers or closers.pop() != char):
+            open_brackets.append(end)
+        elif char in ")]" and (not open_brackets or text[open_brackets.pop()] != _OPENER[char]):
             break
         end += 1
-    # What was opened and never closed belongs to the sentence, as does punctuation at the end.
-    while end > start and (text[end - 1] in _URL_TAIL or text[end - 1] in "(["):
+    # A square bracket that is not closed belongs to the sentence, as does punctuation at the end.
+    end = min([at for at in open_brackets if text[at] == "["], default=end)
+    while end > start and text[end - 1] in _URL_TAIL:
         end -= 1
     return end
 
@@ -122,8 +124,8 @@ class _Scanner:
     def markers(self) -> Iterator[Marker]:
         position = 0
         for link in self.links:
-            if link.start < position:
-                continue  # an outer link that was read as an anchor
+            if link.start < position or inside(self.code, link.start):
+                continue  # part of an HTML link that was read already, or between tags of code
             yield from self._plain(position, link.start)
             marker = self._link(link)
             if marker:
@@ -245,7 +247,8 @@ def disarmed(text: str) -> str:
 
 def _as_marker(text: str, start: int) -> bool:
     found = _BRACKETS.match(text, start)
-    return found is not None and bool(references(found[1] or found[2] or found[3]))
+    body = found[found.lastindex or 1].strip() if found else ""
+    return bool(references(body) or _JUNK.fullmatch(body))
 
 
 def _is_index(text: str, start: int, end: int, body: str) -> bool:

@@ -135,7 +135,7 @@ def _key(line: str, ids: Set[str]) -> str:
     if footnote := _FOOTNOTE.match(line):
         return footnote[1]
     found = _KEYED.match(line)
-    key = (found["key"] or found["wide"] or found["full"]) if found else ""
+    key = (found["key"] or found["wide"] or found["full"]).lstrip("^") if found else ""
     return key if markers.references(key, ids) or (key.isdigit() and len(key) <= 4) else ""
 
 
