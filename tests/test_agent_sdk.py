@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from orchestrator import prompts
 from orchestrator.backends import RunContext
 from orchestrator.backends.agent_sdk import AgentSdk, SessionLost
+from orchestrator.backends.engine import descendants, environment
 from orchestrator.budget import Budget
 from orchestrator.errors import (
     BackendError,
@@ -162,8 +163,7 @@ def shown_results(body: dict[str, Any]) -> list[str]:
 
 def children() -> list[int]:
     """The processes that this one has started and not reaped."""
-    listings = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return [int(pid) for listing in listings for pid in listing.read_text(encoding="ascii").split()]
+    return descendants(os.getpid())
 
 
 @pytest.fixture(autouse=True)
@@ -799,8 +799,6 @@ def test_a_proxy_certificate_reaches_the_child(
     stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Case I137: the command line reads NODE_EXTRA_CA_CERTS alone."""
-    from orchestrator.backends.engine import environment
-
     context = replace(running(stand_ins).context)
     monkeypatch.delenv("NODE_EXTRA_CA_CERTS", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", "/certificates/own.pem")

@@ -297,11 +297,18 @@ def _stop_reason(event: Mapping[str, Any]) -> str | None:
 def descendants(pid: int) -> list[int]:
     """The processes that a process started (stdio servers), where the system tells."""
     found: list[int] = []
-    with contextlib.suppress(OSError):  # no such system, or the process is gone by now
-        for thread in Path(f"/proc/{pid}/task").iterdir():
+    for thread in _listed(Path(f"/proc/{pid}/task")):
+        with contextlib.suppress(OSError):  # a thread may end while we look
             for child in map(int, (thread / "children").read_text(encoding="ascii").split()):
                 found += [child, *descendants(child)]
     return found
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # no such system, or no such process any more
+        return []
 
 
 def conclude(context: RunContext, result: ResultMessage, retry_after: float | None) -> None:
