@@ -266,7 +266,7 @@ class Budget:
         step = self.step + 1
         before = self._open.get(self.step)
         context = self.next_context()
-        model = model or (usage.model if usage else self.model)
+        model = self._priced(model or (usage.model if usage else self.model))
         same = before is not None and before.started.model == model
         reread = before.started.context_tokens if before and same else 0
         if usage is not None and usage.prompt_tokens:
@@ -514,7 +514,11 @@ class Budget:
         for at, usage in enumerate(event.usage):
             step = event.steps[at] if whole else event.steps[-1]
             summed = None if len(event.usage) > 1 or len(event.steps) == 1 else largest
-            lines += self.prices.model_lines(usage, step, event.purpose, prompt_tokens=summed)
+            known = usage.model_copy(update={"model": self._priced(usage.model)})
+            lines += [
+                line.model_copy(update={"estimated": known.model != usage.model})
+                for line in self.prices.model_lines(known, step, event.purpose, prompt_tokens=summed)
+            ]
         if not lines:  # the service reported, and reported nothing
             rates = self._rates(1)
             lines = [
@@ -551,12 +555,12 @@ class Budget:
         if call is None:
             return []
         follows: list[Event] = []
-        line = self.prices.tool_line(call, event, self.step)
+        found = self.sources_in(event.content) if self.sources_in and not event.is_error else 0
+        line = self.prices.tool_line(call, event, self.step, found)
         if line is not None:
             follows.append(Charge(line=line))
         if not event.denied:
             follows += self._oversized(call, event)
-            found = self.sources_in(event.content) if self.sources_in and not event.is_error else 0
             self._empty = 0 if found else self._empty + 1
         return follows
 
@@ -587,6 +591,10 @@ class Budget:
             )
 
     # --- helpers ----------------------------------------------------------------------------------
+
+    def _priced(self, model: str) -> str:
+        """The model to price: the one that served, or the one asked for where a proxy names an unknown."""
+        return model if self.prices.knows(model) else self.model
 
     def _rates(self, context: int, model: str | None = None) -> Rates:
         """Rates at this prompt size: the dearest of the models that may serve, until one was seen to."""

@@ -88,6 +88,14 @@ class Prices:
         geo = (usage.inference_geo if usage else None) or self.inference_geo
         return rates.times(US_ONLY_FACTOR) if geo == "us" else rates
 
+    def knows(self, model: str) -> bool:
+        """Whether this model has a price."""
+        try:
+            self.rates(model, 1)
+        except ConfigurationError:
+            return False
+        return True
+
     def dearest(self, models: Iterable[str], prompt_tokens: int) -> Rates:
         """Per kind of token, the highest rate among the models that may serve."""
         options = [self.rates(model, prompt_tokens) for model in models]
@@ -132,8 +140,13 @@ class Prices:
             if quantity
         ]
 
-    def tool_usd(self, server: str, tool: str, arguments: Mapping[str, Any]) -> tuple[float, float, str]:
-        """(quantity, USD per unit, basis) of one call. Raises ConfigurationError for an unknown price."""
+    def tool_usd(
+        self, server: str, tool: str, arguments: Mapping[str, Any], found: int | None = None
+    ) -> tuple[float, float, str]:
+        """(quantity, USD per unit, basis) of one call. Raises ConfigurationError for an unknown price.
+
+        `found` is how many results it had, None before it is known: then as many as it asks for.
+        """
         given = self.price_call or {}
         for name in (f"{server}/{tool}", tool, server):
             if name in given:
@@ -143,20 +156,23 @@ class Prices:
             urls = arguments.get("urls")
             return (len(urls) if isinstance(urls, list) else 1), notes.usd_per_url, "list"
         if notes is not None and notes.usd_per_call is not None:
-            return 1, notes.usd_per_call, "list"
+            extra = max((_asked(arguments) if found is None else found) - notes.included_results, 0)
+            return 1, notes.usd_per_call + extra * notes.extra_result_usd, "list"
         raise ConfigurationError(
             f"the price of {server}/{tool} is not known; give it with --price-call {server}/{tool}=USD"
             " (0 is an answer)"
         )
 
-    def tool_line(self, call: ToolCall, result: ToolResult | None, step: int) -> ChargeLine | None:
+    def tool_line(
+        self, call: ToolCall, result: ToolResult | None, step: int, found: int | None = None
+    ) -> ChargeLine | None:
         """The ledger line of one call: the server's own figure where visible, else the list price.
 
         A call that failed costs nothing; one whose end was not seen (`result` None) is booked as estimated.
         """
         if result is not None and (result.is_error or result.denied):
             return None
-        quantity, unit, basis = self.tool_usd(call.server, call.tool, call.arguments)
+        quantity, unit, basis = self.tool_usd(call.server, call.tool, call.arguments, found)
         usd = quantity * unit
         reported = _reported_usd(result)
         if reported is not None:
@@ -170,6 +186,13 @@ class Prices:
             step=step,
             basis=basis,
         )
+
+
+def _asked(arguments: Mapping[str, Any]) -> int:
+    """How many results a call asks for, whatever its server calls that argument."""
+    return max(
+        (n for name, n in arguments.items() if "result" in name.lower() and isinstance(n, int)), default=0
+    )
 
 
 def _reported_usd(result: ToolResult | None) -> float | None:

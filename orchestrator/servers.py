@@ -179,7 +179,8 @@ class Configured:
             usd = tool.usd_per_call_by_mode.get(mode, tool.usd_per_call)
             if usd is not None:
                 usd += tool.extra_result_usd * max(0, results - tool.included_results)
-            priced[name] = tool.model_copy(update={"usd_per_call": usd})
+            extra = 0.0 if asked else tool.extra_result_usd
+            priced[name] = tool.model_copy(update={"usd_per_call": usd, "extra_result_usd": extra})
         return priced
 
     def _expand(self, field: str, text: str, variables: Mapping[str, str]) -> str:

@@ -328,3 +328,24 @@ def test_under_worst_case_nothing_that_was_seen_makes_a_pass_cheaper() -> None:
     assert wary.billing == Billing()
     assert trusting.billing == seen
     assert begin(wary).booked_usd > begin(trusting).booked_usd
+
+
+def test_a_model_that_a_proxy_renames_is_charged_as_the_one_asked_for_and_marked_estimated() -> None:
+    counters = budget()
+    play(counters, counters.open_pass("answer", 1_000, Usage(model="our-proxy-name", input_tokens=1_000)))
+    event = finish(counters, input_tokens=1_000).model_copy(
+        update={"usage": (Usage(model="our-proxy-name", input_tokens=1_000),)}
+    )
+    play(counters, event)
+    assert [(line.item, line.estimated) for line in counters.lines] == [(f"{OPUS} input", True)]
+
+
+def test_results_beyond_those_included_are_booked_as_asked_for_and_charged_as_found() -> None:
+    notes = ToolNotes(role="search", usd_per_call=0.007, extra_result_usd=0.001)
+    prices = Prices(servers={"exa": Server(name="exa", tools={"find": notes})})
+    call = ToolCall(id="1", server="exa", tool="find", arguments={"numResults": 30})
+    assert prices.tool_usd("exa", "find", call.arguments)[1] == pytest.approx(0.027)
+    done = ToolResult(id="1", content="", is_error=False, ms=None, chars=0, bytes=0)
+    line = prices.tool_line(call, done, 1, found=12)
+    assert line is not None
+    assert line.usd == pytest.approx(0.009)
