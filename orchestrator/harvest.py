@@ -224,7 +224,7 @@ def _strings(value: Any, change: Callable[[str], str], depth: int) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """Read JSON, also JSON that was cut off at the end; None when it is neither object nor list."""
+    """Read JSON, also JSON that was cut off at the end; None when nothing comes out."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -234,4 +234,4 @@ def _parsed(text: str) -> Any:
             parsed = from_json(clean(text), allow_partial="trailing-strings")
         except (ValueError, RecursionError):
             return None
-    return parsed if isinstance(parsed, dict) or (isinstance(parsed, list) and parsed) else None
+    return parsed if isinstance(parsed, (dict, list)) and parsed else None

@@ -32,6 +32,7 @@ DATE_KEYS = _words(
 _LABELLED = re.compile(
     r"[\s>#*_\-\[(|]{0,12}(?:\d{1,3}[.)]\s*)?(?P<key>[A-Za-z][\w ]{0,20}?)[*_]{0,2}\s*[:=][*_]{0,2}\s*"
 )
+_NUMBER = re.compile(r"^\s*(?:\d{1,3}[.)]|\[\d{1,3}\])\s+")
 _FIRST = re.compile(r"[\s>#*_\-+|<(\[]{0,12}(?:\d{1,3}[.)\]]+\s*|\[\d{1,3}\]:?\s*)?[\s*_<(]{0,6}")
 
 
@@ -105,12 +106,12 @@ def _record(before: str, after: str, place: _Place) -> Found:
         labelled = _LABELLED.match(line)
         key = labelled["key"].lower().replace(" ", "_") if labelled else ""
         rest = line[labelled.end() :] if labelled else line
-        bare = line.strip("#*_<>|- ")
+        bare = _NUMBER.sub("", line).strip("#*_<>|- ")
         if key in TITLE_KEYS and title is None:
             title = one_line(rest)
         elif key in DATE_KEYS and published is None:
             published = one_line(rest)
-        elif line.lstrip().startswith("#") and title in (None, bare):
+        elif bare == title or (title is None and line.lstrip().startswith("#")):
             title = one_line(bare)
         elif key in TEXT_KEYS:
             kept.append(rest)
