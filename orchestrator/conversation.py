@@ -87,21 +87,21 @@ class Conversations:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="record")
         self._room = asyncio.Semaphore(_BACKLOG)
 
-    def get(self, session_id: str | None) -> Conversation:
+    def get(self, session_id: object) -> Conversation:
         """The conversation of this name, or of this call. Raises `UsageError` for a name that is none."""
-        if session_id is not None and not _ID.fullmatch(session_id):
+        if session_id is not None and not (isinstance(session_id, str) and _ID.fullmatch(session_id)):
             raise UsageError("session_id is 1 to 100 visible ASCII characters, as an earlier result gave it.")
         if session_id is None and self._one_per_process:
             current = self._current
             if current is None or self._now() - current.used > SILENCE_SECONDS:
                 self._current = current = Conversation(uuid.uuid4().hex)
             session_id = current.id
-            self._live.setdefault(session_id, current)
-        session_id = session_id or uuid.uuid4().hex
-        conversation = self._live.get(session_id) or self._back(session_id)
+            self._live.setdefault(current.id, current)
+        name = session_id if isinstance(session_id, str) else uuid.uuid4().hex
+        conversation = self._live.get(name) or self._back(name)
         conversation.used = self._now()
-        self._live[session_id] = conversation
-        self._live.move_to_end(session_id)
+        self._live[name] = conversation
+        self._live.move_to_end(name)
         self._rest()
         return conversation
 

@@ -215,9 +215,10 @@ class Gateway:
         event = CitationsChecked(verdicts=checked.verdicts, coverage=checked.coverage)
         await self._conversations.note(conversation, event)
         found = json.loads(render_check(text, checked, registry, "json"))
-        return _answered(
-            found | {SESSION: conversation.id}, render_check(text, checked, registry, "markdown")
-        )
+        said = render_check(text, checked, registry, "markdown")
+        if checked.coverage.uncited:
+            said += "\n\nWithout a citation:\n\n" + "\n".join(f"- {s}" for s in checked.coverage.uncited)
+        return _answered(found | {SESSION: conversation.id}, said)
 
     def _conversation(self, session_id: object) -> Conversation:
         known = self._conversations.known(session_id if isinstance(session_id, str) else None)

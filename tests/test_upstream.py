@@ -73,8 +73,8 @@ async def test_progress_of_the_server_is_passed_on() -> None:
     odd = OddServer([tool("slow")], {"slow": text_result("done")}, sse=True, before=ahead)
     told: list[Any] = []
 
-    async def listen(*progress: Any) -> None:
-        told.append(progress)
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
 
     with running(odd) as url:
         async with connect(http(url)) as opened:
