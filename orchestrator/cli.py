@@ -6,39 +6,25 @@ standard error. Each command is a settings class; nothing heavy is imported befo
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
-from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
-from orchestrator import __version__, argv, console
+from orchestrator import __version__, argv, commands, console
+from orchestrator.commands import Command, RunName, deliver
 from orchestrator.errors import EXIT_CODES, USAGE_EXIT_CODE, Interrupted, RunError, UsageError
-from orchestrator.layers import Ceilings, Key, Settings, Shown, Usd
+from orchestrator.layers import Shown
 from orchestrator.settings import Options, Places, Showing
 
 if TYPE_CHECKING:
     from orchestrator.result import Result
     from orchestrator.trace import Record
-
-RunName = CliPositionalArg[Annotated[str, Shown("RUN")]]
-
-
-class Command(Settings):
-    """What every command has."""
-
-    unused: ClassVar[frozenset[str]] = frozenset()
-    """Options of its bases that this command has no use for."""
-
-    def execute(self) -> int:
-        """Do it; the exit code."""
-        raise NotImplementedError
 
 
 class Ask(Command, Showing, Options):
@@ -120,134 +106,17 @@ class Check(Command, Showing, Places):
         form = "json" if self.format == "stream-json" else self.format
         console.deliver(render.render_check(text, checked, registry, form), self.output)
         if checked.dangling:
-            return _fail(1, f"{len(checked.dangling)} citations name nothing that is among the sources.")
+            return console.fail(1, f"{len(checked.dangling)} citations name none of the sources.")
         if self.strict and checked.unsupported:
-            return _fail(1, f"{len(checked.unsupported)} citations are not backed by their source.")
+            return console.fail(1, f"{len(checked.unsupported)} citations are not backed by their source.")
         return 0
-
-
-class Runs(Command, Places):
-    """List the runs, newest last."""
-
-    unused: ClassVar[frozenset[str]] = frozenset({"no_content"})
-
-    def execute(self) -> int:
-        from orchestrator import history
-
-        for line in history.listing(self.runs_folder):
-            console.out(line)
-        return 0
-
-
-class RunsShow(Command, Showing, Places):
-    """Show one run: its answer, its sources, what it cost."""
-
-    unused: ClassVar[frozenset[str]] = frozenset({"no_content", "verbose"})
-    run: RunName
-    """An id, a unique prefix of one, a path, or `last`."""
-
-    def execute(self) -> int:
-        from orchestrator import history, trace
-
-        path = trace.find(self.run, self.runs_folder)
-        if self.format == "stream-json":
-            console.deliver("\n".join(record.to_line() for record in trace.read(path)), self.output)
-            return 0
-        result = history.load(path)
-        for line in () if self.quiet else history.facts(result):
-            console.say(line)
-        _deliver(result, self)
-        return 0
-
-
-class RunsRemove(Command, Places):
-    """Delete runs, and what the engine kept of them."""
-
-    unused: ClassVar[frozenset[str]] = frozenset({"no_content"})
-    runs: CliPositionalArg[Annotated[tuple[str, ...], Shown("RUN")]]
-    """Ids, unique prefixes, paths, or `last`."""
-
-    def execute(self) -> int:
-        from orchestrator import trace
-
-        for path in [trace.find(name, self.runs_folder) for name in self.runs]:
-            trace.remove(path)
-            console.say(f"removed {path.stem}")
-        return 0
-
-
-class Offline(Command):
-    """Run the stand-ins alone, for your own tests.
-
-    Prints their addresses as one line of JSON and runs until Ctrl-C.
-    """
-
-    port: Annotated[int, Shown("N")] = 0
-    """Port of the Messages API; 0 takes a free one."""
-    corpus: Annotated[Path | None, Shown("DIR")] = None
-    """Serve these Markdown, text or HTML files instead of the Python language reference."""
-
-    def execute(self) -> int:
-        async def serve() -> None:
-            from orchestrator.offline import stand_ins
-
-            try:
-                async with stand_ins(corpus=self.corpus, port=self.port) as running:
-                    console.out(json.dumps(running.addresses()))
-                    await asyncio.Event().wait()
-            except OSError as error:
-                raise UsageError(f"Port {self.port} cannot be used: {error.strerror}.") from None
-
-        return _until_stopped(serve())
-
-
-class Mcp(Command, Options):
-    """Run the MCP server for Claude Desktop, Claude Code, Cursor and VS Code.
-
-    It speaks on standard input and output, or with --http on a port, and reads nothing from the current
-    directory. What it may use by the hour and by the day holds for all callers together.
-    """
-
-    reads_current_directory: ClassVar[bool] = False
-    unused: ClassVar[frozenset[str]] = frozenset({"follow_up"})
-    http: Annotated[str | None, Shown("HOST:PORT")] = None
-    """Speak Streamable HTTP there; any but a loopback address needs ORCHESTRATOR_HTTP_TOKEN."""
-    http_token: Key = None
-    """The bearer token that callers over HTTP must send."""
-    hourly_usd: Usd = 2.0
-    """US dollars an hour; for a day there is --daily-usd."""
-    hourly_calls: Ceilings = Field(default_factory=dict)
-    """Calls an hour of a tool, a server or SERVER/TOOL, repeatable."""
-    daily_calls: Ceilings = Field(default_factory=dict)
-    """Calls a day of a tool, a server or SERVER/TOOL, repeatable."""
-
-    def execute(self) -> int:
-        from orchestrator import doors
-        from orchestrator.caps import Ceiling
-
-        hour = Ceiling(self.hourly_usd, self.hourly_calls)
-        day = Ceiling(self.daily_usd, self.daily_calls)
-        return _until_stopped(doors.serve(self, self.http, token=self.http_token, hour=hour, day=day))
-
-
-class Doctor(Command, Options):
-    """Say what works here, and what to do about the rest."""
-
-    def execute(self) -> int:
-        from orchestrator import doctor
-
-        broken = console.run(doctor.report(self, console.out))
-        if not broken:
-            return 0
-        code = min(finding.code for finding in broken)
-        return _fail(code, f"{len(broken)} of these must be fixed before `ask` works as it is set up.")
 
 
 COMMANDS: Final[dict[str, dict[str, type[Command]]]] = {
     "research": {"ask": Ask, "resume": Resume, "check": Check},
-    "the record": {"runs": Runs, "runs show": RunsShow, "runs rm": RunsRemove},
-    "other ways in": {"mcp": Mcp},
-    "this machine": {"doctor": Doctor, "offline": Offline},
+    "the record": {"runs": commands.Runs, "runs show": commands.RunsShow, "runs rm": commands.RunsRemove},
+    "other ways in": {"mcp": commands.Mcp, "install": commands.Install},
+    "this machine": {"doctor": commands.Doctor, "offline": commands.Offline},
 }
 """Every command by the heading it stands under in the help."""
 
@@ -269,19 +138,23 @@ Start here, without any key:
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Each non-zero one has said in one line what happened."""
     console.prepare()
+    args = [console.readable(arg) for arg in (sys.argv[1:] if args is None else args)]
     try:
-        return _dispatch([console.readable(arg) for arg in (sys.argv[1:] if args is None else args)])
+        return _dispatch(args)
     except UsageError as error:
-        return _fail(USAGE_EXIT_CODE, str(error))
+        return console.fail(USAGE_EXIT_CODE, str(error))
     except RunError as error:
-        return _fail(EXIT_CODES[error.status], str(error))
+        return console.fail(EXIT_CODES[error.status], str(error))
     except KeyboardInterrupt:
-        return _fail(EXIT_CODES["interrupted"], "Stopped.")
+        return console.fail(EXIT_CODES["interrupted"], "Stopped.")
     except BrokenPipeError:
         console.give_up_output()
-        return _fail(EXIT_CODES["failed"], "Nobody reads standard output any more.")
+        return console.fail(EXIT_CODES["failed"], "Nobody reads standard output any more.")
     except Exception as error:
-        return _fail(EXIT_CODES["failed"], f"This is a fault of the program: {type(error).__name__}: {error}")
+        if "--verbose" in args:
+            traceback.print_exc()
+        what = f"This is a fault of the program (--verbose shows more): {type(error).__name__}: {error}"
+        return console.fail(EXIT_CODES["failed"], what)
 
 
 def _dispatch(args: list[str]) -> int:
@@ -306,9 +179,9 @@ def _dispatch(args: list[str]) -> int:
 
 def _overview() -> str:
     lines = []
-    for heading, commands in COMMANDS.items():
+    for heading, group in COMMANDS.items():
         lines.append(f"{heading}:")
-        for name, command in commands.items():
+        for name, command in group.items():
             said = (inspect.getdoc(command) or "").partition("\n")[0]
             lines.append(f"  {f'{name} {argv.positional(command)}':<20} {said}")
         lines.append("")
@@ -324,9 +197,11 @@ def _research(options: Options, showing: Showing, question: str, *, resume: str 
         console.say(notice)
     seen: list[Record] = []
     listeners: list[Callable[[Record], None]] = [seen.append]
-    if showing.format == "stream-json":
-        listeners.append(lambda record: console.out(record.to_line()))
-    with progress.shown(quiet=showing.quiet, verbose=showing.verbose) as views:
+    with ExitStack() as stack:
+        if showing.format == "stream-json":
+            line = stack.enter_context(console.lines(showing.output))
+            listeners.append(lambda record: line(record.to_line()))
+        views = stack.enter_context(progress.shown(quiet=showing.quiet, verbose=showing.verbose))
         try:
             result = console.run(runner.run(question, options, [*listeners, *views], resume=resume))
         except Interrupted:
@@ -334,16 +209,9 @@ def _research(options: Options, showing: Showing, question: str, *, resume: str 
                 raise
             result = _stopped(options, seen[0].run)
     if showing.format != "stream-json":
-        _deliver(result, showing)
+        deliver(result, showing)
     code = EXIT_CODES[result.status]
-    return _fail(code, f"{result.status}: {result.message}") if code else 0
-
-
-def _until_stopped(serving: Coroutine[Any, Any, None]) -> int:
-    """Serve; being stopped is how serving ends."""
-    with suppress(Interrupted):
-        console.run(serving)
-    return 0
+    return console.fail(code, f"{result.status}: {result.message}") if code else 0
 
 
 def _stopped(options: Options, run: str) -> Result:
@@ -351,15 +219,3 @@ def _stopped(options: Options, run: str) -> Result:
     from orchestrator import history
 
     return history.load(options.runs_folder / f"{run}.jsonl")
-
-
-def _deliver(result: Result, showing: Showing) -> None:
-    from orchestrator import render
-
-    console.deliver(render.render(result, showing.format), showing.output)
-
-
-def _fail(code: int, message: str) -> int:
-    """The one line that every non-zero exit prints."""
-    console.say(f"orchestrator: {' '.join(message.split())}")
-    return code

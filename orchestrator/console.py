@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import unicodedata
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -43,6 +43,12 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
+def fail(code: int, message: str) -> int:
+    """The one line that every non-zero exit prints; returns the code."""
+    say(f"orchestrator: {' '.join(message.split())}")
+    return code
+
+
 def out(text: str) -> None:
     """Text and a line feed on standard output; JSON is all ASCII where the console is not UTF-8."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
@@ -64,6 +70,16 @@ def deliver(text: str, file: Path | None) -> None:
         out(harmless(text) if sys.stdout.isatty() else text)
         return
     file.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def lines(file: Path | None) -> Iterator[Callable[[str], None]]:
+    """Where lines go as they come: standard output or a file."""
+    if file is None:
+        yield out
+        return
+    with file.open("w", encoding="utf-8", newline="\n", buffering=1) as stream:
+        yield lambda line: print(line, file=stream)
 
 
 def require_place(file: Path | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
@@ -25,6 +25,8 @@ from orchestrator.settings import ANTHROPIC_URL, Options, Server
 
 _PACKAGES: Final = ("anthropic", "claude-agent-sdk", "mcp", "pydantic-settings", "genai-prices")
 _PATIENCE_SECONDS: Final = 15
+_HOSTS: Final[tuple[Literal["claude-desktop", "claude-code"], ...]] = ("claude-desktop", "claude-code")
+"""The hosts whose files `install` writes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
         for server in _servers(options):
             yield server if isinstance(server, Finding) else await _reached(server)
     yield _engine()
+    async for finding in _hosts():
+        yield finding
     yield _writable("run files", options.runs_folder, "name another folder with --runs-dir", USAGE_EXIT_CODE)
     yield _writable("state", options.state_folder, "only --daily-usd needs it", 0)
 
@@ -168,6 +172,21 @@ def _engine() -> Finding:
     except (OSError, subprocess.SubprocessError) as error:
         return Finding(f"the Agent SDK's command line does not start ({short(str(error))})", remedy)
     return Finding(f"Agent SDK command line {short(said)}")
+
+
+async def _hosts() -> AsyncIterator[Finding]:
+    """Whether the entries that `install` wrote are still there, and start."""
+    from orchestrator import hosts
+
+    machine, found = hosts.Machine(), False
+    for host in _HOSTS:
+        for file, entry in hosts.installed(host, machine).items():
+            found = True
+            fault = await hosts.fault(entry)
+            remedy = f"it does not start ({short(fault)}), `install {host}` writes it anew" if fault else ""
+            yield Finding(f"the entry for {host} in {file} {'is there' if fault else 'starts'}", remedy)
+    if not found:
+        yield Finding("the MCP server is registered with no host; `install HOST` does it")
 
 
 def _writable(what: str, folder: Path, remedy: str, code: int) -> Finding:

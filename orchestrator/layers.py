@@ -6,8 +6,9 @@ What decides where a key is sent or which file is written never comes from a fil
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, get_args
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from orchestrator.errors import ConfigurationError
+from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.events import Limits
 
 CONFIG_FILE: Final = "orchestrator.toml"
@@ -222,6 +223,14 @@ class _Toml(PydanticBaseSettingsSource):
             raise ConfigurationError(f"{self._file}: cannot be read: {error.strerror}") from None
         except ValueError as error:  # not TOML, not UTF-8
             raise ConfigurationError(f"{self._file}: {error}") from None
+
+
+def present(names: Iterable[str]) -> dict[str, str]:
+    """The values that these environment variables have now. Raises `UsageError` for one that is not set."""
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise UsageError(f"The variable {missing[0]} is not set.")
+    return {name: os.environ[name] for name in names}
 
 
 def known_options() -> frozenset[str]:

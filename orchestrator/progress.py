@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from orchestrator.console import dollars, plain, say, short
 from orchestrator.events import (
     Charge,
+    Checkpoint,
     CitationsChecked,
     Ending,
     LimitReached,
     PassStarted,
+    Purpose,
     RunStarted,
     TextDelta,
     ToolCall,
@@ -52,8 +54,10 @@ class Progress:
         self._verbose = verbose
         self._registry = Registry()
         self._spent = 0.0
+        self._booked: dict[int, float] = {}
         self._cap: float | None = None
         self._draft = ""
+        self._purpose: Purpose = "answer"
 
     def __call__(self, record: Record) -> None:
         event = record.event
@@ -61,13 +65,22 @@ class Progress:
         match event:
             case Charge():
                 self._spent += event.line.usd
+                for step in event.settles:
+                    self._booked.pop(step, None)
+            case PassStarted():
+                self._booked[event.step] = event.booked_usd
+                if event.purpose != self._purpose:
+                    self._draft = ""
             case TextDelta():
                 self._draft += event.text
-            case ToolCall() | PassStarted(purpose="correction" | "final" | "judge"):
+            case ToolCall():
                 self._draft = ""
-        lines = [record.to_line()] if self._verbose else self._lines(record)
-        for line in lines:
+        for line in self._lines(record):
             self._view.say(line)
+        if self._verbose and not isinstance(event, TextDelta | Checkpoint):
+            self._view.say(record.to_line())
+        if isinstance(event, PassStarted):
+            self._purpose = event.purpose
         self._view.status(self._state(), self._draft)
 
     def _lines(self, record: Record) -> Iterator[str]:
@@ -78,7 +91,7 @@ class Progress:
                 yield doing(call)
             case ToolResult() as result:
                 yield _came_of(result) or self._state()
-            case PassStarted(purpose=purpose) if purpose in _PURPOSES:
+            case PassStarted(purpose=purpose) if purpose in _PURPOSES and purpose != self._purpose:
                 yield _PURPOSES[purpose]
             case LimitReached(action=action):
                 yield plain(action)
@@ -97,7 +110,8 @@ class Progress:
 
     def _state(self) -> str:
         cap = f" of {dollars(self._cap)}" if self._cap is not None else ""
-        return f"{len(self._registry)} sources, ${self._spent:.4f}{cap}"
+        usd = self._spent + sum(self._booked.values())
+        return f"{len(self._registry)} sources, ${usd:.4f}{cap}"
 
 
 @contextmanager

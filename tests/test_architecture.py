@@ -20,12 +20,12 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
         "events errors",
         "settings layers servers",
         "trace prices billing budget daily"
-        " sources urls pagetext records harvest excerpts"
-        " citations markers markdown sentences support values words judge",
+        " sources urls streaming pagetext records harvest excerpts"
+        " citations reading references nearest markers markdown sentences support values words judge",
         "backends upstream mcp_wire mend",
         "runner starting prompts result",
-        "render gateway doors desk relay answers conversation caps parts hosts",
-        "cli __main__ argv console history progress doctor",
+        "render rewrite notation gateway doors desk relay answers conversation caps parts hosts jsonedit",
+        "cli commands __main__ argv console history checking progress doctor",
     )
 )
 """Left never imports right; a new module must be given its place here."""
@@ -41,6 +41,7 @@ SDKS["mcp_types"] = SDKS["mcp"]
 CEILING = 360
 """Lines of a module."""
 LONGEST_FUNCTION = 50
+"""Lines of a body, without the docstring."""
 
 
 def modules(*, offline: bool = False) -> list[Path]:
@@ -138,7 +139,8 @@ def test_every_module_is_short_and_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(tree(path))
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, f"{path}: {node.name}"
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            assert (node.end_lineno or 0) - first.lineno < LONGEST_FUNCTION, f"{path}: {node.name}"
 
 
 def test_every_list_of_public_names_is_sorted() -> None:

@@ -273,7 +273,10 @@ def test_stream_json_is_the_run_file_as_it_happens(command: Any, served: StandIn
     assert events[0]["event"] == "run_started"
     assert events[-1]["event"] == "run_finished"
     assert [e["seq"] for e in events] == sorted(e["seq"] for e in events)
-    (path,) = run_files()
+    command("ask", QUESTION, "--format", "stream-json", "--output", "events.jsonl", "--quiet")
+    written = Path("events.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(written[-1])["event"] == "run_finished"
+    path = run_files()[0]
     assert {e["event"] for e in events} == {record.event.event for record in trace.read(path)}
 
 
@@ -529,6 +532,21 @@ def test_a_run_s_own_answer_passes_its_check(command: Any, served: StandIns) -> 
 
 
 # --- this machine
+
+
+def test_an_entry_is_shown_installed_looked_at_and_taken_out(
+    command: Any, nothing_from_outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARALLEL_API_KEY", "pk-0123456789abcdef")
+    shown = command("install", "cursor", "--env", "PARALLEL_API_KEY")
+    assert shown.result["mcpServers"]["orchestrator"]["env"]["PARALLEL_API_KEY"] == "pk-0123456789abcdef"
+    assert "env" not in command("install", "claude-code", "--print").out or "pk-" not in shown.err
+    assert command("install", "claude-code").code == 0
+    assert (nothing_from_outside / ".claude.json").is_file()
+    assert "claude-code" in command("doctor", "--offline").out
+    assert command("install", "claude-code", "--uninstall").code == 0
+    assert command("install", "emacs").code == 2
+    assert command("install", "cursor", "--env", "NOT_SET").code == 2
 
 
 def test_doctor_offline_finds_nothing_to_fix(command: Any) -> None:
