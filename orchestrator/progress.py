@@ -22,6 +22,7 @@ from orchestrator.events import (
     ToolResult,
 )
 from orchestrator.sources import Registry
+from orchestrator.streaming import shown_length
 from orchestrator.trace import Record
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Progress:
             self._view.say(record.to_line())
         if isinstance(event, PassStarted):
             self._purpose = event.purpose
-        self._view.status(self._state(), self._draft)
+        self._view.status(self._state(), self._draft[: shown_length(self._draft)])
 
     def _lines(self, record: Record) -> Iterator[str]:
         match record.event:

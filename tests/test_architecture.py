@@ -22,7 +22,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
         "trace prices billing budget daily"
         " sources urls streaming pagetext records harvest excerpts"
         " citations reading references nearest markers markdown sentences support values words judge",
-        "backends upstream mcp_wire mend",
+        "backends upstream mcp_wire mcp_faults mend",
         "runner starting prompts result",
         "render rewrite notation gateway doors desk relay answers conversation caps parts hosts jsonedit",
         "cli commands __main__ argv console history checking progress doctor",
@@ -33,7 +33,16 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
 SDKS = {
     "anthropic": {"backends/connector.py", "backends/faults.py"},
     "claude_agent_sdk": {"backends/agent_sdk.py", "backends/engine.py", "backends/hooks.py"},
-    "mcp": {"upstream.py", "mcp_wire.py", "gateway.py", "doors.py", "relay.py", "answers.py", "desk.py"},
+    "mcp": {
+        "upstream.py",
+        "mcp_wire.py",
+        "mcp_faults.py",
+        "gateway.py",
+        "doors.py",
+        "relay.py",
+        "answers.py",
+        "desk.py",
+    },
 }
 """The modules that may know an SDK, besides the stand-ins for `mcp`."""
 SDKS["mcp_types"] = SDKS["mcp"]
