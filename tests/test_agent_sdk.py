@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
+from claude_agent_sdk import ClaudeAgentOptions, query
 from pydantic import SecretStr
 
 from orchestrator import prompts
 from orchestrator.backends import RunContext
 from orchestrator.backends.agent_sdk import AgentSdk, SessionLost
 from orchestrator.backends.engine import descendants, environment
+from orchestrator.backends.hooks import Governor, Passes, matcher
 from orchestrator.budget import Budget
 from orchestrator.errors import (
     BackendError,
@@ -277,6 +279,25 @@ async def test_lone_surrogates_in_question_and_results_break_nothing(stand_ins: 
     assert "\ufffd and \U0001f600" in user_texts(asked(stand_ins)[0])[0]
 
 
+@pytest.mark.parametrize("fault", ["media", "odd_content", "off_schema", "empty", "hostile"])
+async def test_no_shape_of_result_breaks_the_loop(stand_ins: StandIns, fault: str) -> None:
+    stand_ins.configure(search={"fault": fault})
+    stand_ins.script([{"calls": [SEARCH]}, {"text": "Nothing was found."}])
+    run = running(stand_ins)
+    await run.ask()
+    assert len(run.all(ToolResult)) == 1
+    assert run.text == "Nothing was found."
+
+
+async def test_a_hook_of_ours_that_fails_ends_the_run_with_its_own_error(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(stand_ins)
+    monkeypatch.setattr(run.context.registry, "label", None)
+    with pytest.raises(TypeError):
+        await run.ask()
+
+
 # --- the question is data ---
 
 
@@ -465,6 +486,13 @@ async def test_what_the_service_refuses_is_said_in_words(
     with pytest.raises(error, match=words):
         await run.ask()
     assert run.spent == stand_ins.bill()["usd"] == 0
+
+
+async def test_a_far_retry_after_is_not_waited_for(stand_ins: StandIns) -> None:
+    stand_ins.configure(fault="429", retry_after=30)
+    with anyio.fail_after(10), pytest.raises(RateLimited) as raised:
+        await running(stand_ins).ask()
+    assert (raised.value.retry_after or 0) >= 30
 
 
 @pytest.mark.parametrize(
@@ -740,6 +768,44 @@ async def test_without_a_folder_nothing_is_kept(
     await run.ask()
     assert run.all(Checkpoint) == []
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+# --- somebody else's options ---
+
+
+async def test_anyone_s_own_options_can_hold_the_hooks_and_the_fold(stand_ins: StandIns) -> None:
+    stand_ins.script([{"calls": [SEARCH]}] * 3)
+    run = running(stand_ins, max_usd=None)
+    context = run.context
+
+    async def publish(event: Event) -> None:
+        await run.take(_one(event))
+
+    governor = Governor(context.budget, context.registry, publish)
+    passes = Passes(context.budget, "answer", context.options.model, 2_000, counts_thinking=False)
+    own = ClaudeAgentOptions(
+        mcp_servers={"parallel-search": {"type": "http", "url": stand_ins.mcp_url}},
+        allowed_tools=["mcp__parallel-search__web_search"],
+        hooks={event: [matcher(hook)] for event, hook in governor.hooks().items()},
+        include_partial_messages=True,
+        env={
+            "ANTHROPIC_BASE_URL": stand_ins.anthropic_base_url,
+            "ANTHROPIC_API_KEY": "offline",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+            "MCP_CONNECTION_NONBLOCKING": "false",
+        },
+        tools=[],
+        setting_sources=[],
+        model=context.options.model,
+    )
+    async for message in query(prompt=QUESTION, options=own):
+        for event in passes.read(message):
+            await run.take(_one(event))
+    assert governor.limit is not None and governor.limit.limit == "repeated_calls"
+    assert len(asked(stand_ins)) == 3
+    assert len(context.registry) > 0
+    assert run.spent == pytest.approx(stand_ins.bill()["usd"], abs=1e-9)
 
 
 # --- the final request ---

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,7 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import HookEvent
 
-from orchestrator.backends import RunContext, engine
+from orchestrator.backends import RunContext, engine, sessions
 from orchestrator.backends.engine import Child, Parked, Told
 from orchestrator.backends.hooks import (
     UNWANTED_NEXT,
@@ -49,15 +49,13 @@ from orchestrator.sources import clean
 
 FLUSH_SECONDS: Final = 5.0
 """How long a finished conversation may take to write its session down."""
-HOOK_SECONDS: Final = 24 * 3600.0
-"""How long a hook may wait for us: the run's own clock ends it long before."""
 POLL_SECONDS: Final = 0.05
+POLLS: Final = int((engine.CONNECT_SECONDS + 5) / POLL_SECONDS)
+"""How often the servers are looked at, should the command line never give one up."""
 MAX_PAUSES: Final = 5
 """How often a turn that the service paused is gone on with."""
 LONGEST_REASON: Final = 9_000
 """Characters; the command line cuts what hooks say at 10,000."""
-BUFFER_BYTES: Final = 64 * 1024 * 1024
-"""The longest line that is read from the child: a result comes as one line."""
 ANY_STOP: Final = UNWANTED_NEXT | {"end_turn", "stop_sequence", "tool_use", "pause_turn"}
 
 
@@ -83,12 +81,9 @@ class AgentSdk:
 
         Raises `SessionLost` when the conversation to carry on is not there any more.
         """
-        max_tokens = self.context.budget.max_tokens(0)
         with engine.folders(self.context.folder) as (home, work):
-            try:
-                resume = engine.session(self.context, home)
-            except FileNotFoundError:
-                raise SessionLost from None
+            resume, read_again = self._resume(home)
+            max_tokens = self.context.budget.max_tokens(read_again)
             talk = _Conversation(self.context, max_tokens)
             options = engine.options(self.context, home, work, max_tokens, resume)
             try:
@@ -97,6 +92,16 @@ class AgentSdk:
                 await talk.leave()
             finally:
                 await talk.child.close()
+
+    def _resume(self, home: Path) -> tuple[str | None, int]:
+        """The session to carry on and its bytes, fetched into this run's home."""
+        context = self.context
+        if not context.earlier:
+            return None, 0
+        file = sessions.find(context.folder, context.earlier)
+        if file is None:
+            raise SessionLost
+        return sessions.fetch(file, home)
 
     async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncGenerator[Event]:
         """One pass of a child without tools or servers; see the protocol."""
@@ -186,7 +191,7 @@ class _Conversation:
     async def _list_tools(self) -> Toolbox:
         """Wait until every server is connected. Raises McpUnavailable when one cannot be used."""
         tools = Toolbox()
-        while True:
+        for _ in range(POLLS):
             with boundary("agent-sdk", "The engine does not say what its servers do"):
                 said = await self.child.client.get_mcp_status()
             statuses: dict[str, Mapping[str, Any]] = {s["name"]: s for s in said["mcpServers"]}
@@ -216,15 +221,17 @@ class _Conversation:
             while self._tools.listed:
                 yield self._tools.listed.pop(0)
             self._passes = passes_of(self._context, purpose, self._max_tokens)
-            await self._ask(prompt, hooked=purpose == "correction")
-            for _ in range(MAX_PAUSES):
-                async for event in self._until_quiet():
-                    yield event
+            hooked = purpose == "correction"
+            for _ in range(1 + MAX_PAUSES):
+                await self._ask(prompt, hooked=hooked)
+                async with aclosing(self._until_quiet()) as events:
+                    async for event in events:
+                        yield event
                 if self._passes.stop_reason != "pause_turn":
                     break
-                await self._ask("Go on.", hooked=True)
+                prompt, hooked = "Go on.", True
             if self._session and self._context.folder:
-                yield engine.checkpoint(self._context, self._session)
+                yield sessions.checkpoint(self._context.run_id, self._session)
             done = True
         finally:
             if not done:
@@ -254,7 +261,7 @@ class _Conversation:
             match item:
                 case Told():
                     yield item.event
-                    item.taken.set_result(None)
+                    item.answer()
                 case Parked():
                     self._parked = item
                     return
@@ -302,9 +309,9 @@ class _Conversation:
             return
         if not block.is_error:
             raise BackendError("Governance bypassed: a tool ran and no hook was asked", "agent-sdk")
-        if id not in governor.seen:  # a tool that does not exist
+        if missing := id not in governor.seen:  # a tool that does not exist
             asked = self._calls.get(id)
             yield governor.call(id, asked.name if asked else "", asked.input if asked else {})
         governor.seen.add(id)
         governor.running.discard(id)
-        yield failure(id, result_text(block.content), denied=True)
+        yield failure(id, result_text(block.content), denied=missing)

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from orchestrator.backends.faults import Fault, Service, explain
 from orchestrator.backends.hooks import Answer, Hook, never_sent
 from orchestrator.budget import REMEDY
 from orchestrator.errors import BackendError, LimitExceeded, boundary
-from orchestrator.events import Checkpoint, Event
+from orchestrator.events import Event
 from orchestrator.sources import clean
 
 CONNECT_SECONDS: Final = 30.0
@@ -132,36 +132,17 @@ def folders(keep: Path | None) -> Iterator[tuple[Path, Path]]:
         yield home, work
 
 
-def session(context: RunContext, home: Path) -> str | None:
-    """The session to go on with, copied into this run's home; None where there is nothing to go on with.
-
-    Raises FileNotFoundError when the earlier run's session is gone.
-    """
-    if not context.earlier:
-        return None
-    last = context.earlier[-1].blocks[-1]
-    if context.folder is None:
-        raise FileNotFoundError("nothing is kept")
-    kept = context.folder.parent / str(last.get("run")) / "projects"
-    found = next(kept.glob(f"*/{last.get('session_id')}.jsonl"), None)
-    if found is None:
-        raise FileNotFoundError(kept)
-    (home / "projects" / "earlier").mkdir(parents=True, exist_ok=True)
-    shutil.copy(found, home / "projects" / "earlier")
-    return found.stem
-
-
-def checkpoint(context: RunContext, session_id: str) -> Checkpoint:
-    """Where this run's session is found again."""
-    return Checkpoint(backend="agent-sdk", blocks=({"session_id": session_id, "run": context.run_id},))
-
-
 @dataclass
 class Told:
     """An event from a hook, which waits until it was taken."""
 
     event: Event
     taken: asyncio.Future[None]
+
+    def answer(self) -> None:
+        """Let the hook go on, where the child has not given it up."""
+        if not self.taken.done():
+            self.taken.set_result(None)
 
 
 @dataclass
@@ -173,7 +154,7 @@ class Parked:
 
 @dataclass
 class Ending:
-    """A hook that will not be answered: the loop is over once the pass is settled."""
+    """A hook that is left without an answer: the loop is over once the pass is settled."""
 
 
 @dataclass
@@ -193,7 +174,7 @@ class Child:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._client: ClaudeSDKClient | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._stderr: list[str] = []
+        self._stderr: deque[str] = deque(maxlen=20)
 
     @property
     def client(self) -> ClaudeSDKClient:
@@ -216,9 +197,8 @@ class Child:
         if isinstance(item, Raised):
             raise item.error
         if isinstance(item, Exception):
-            raise BackendError(
-                f"The engine stopped: {(self._stderr or [str(item)])[-1]}", "agent-sdk"
-            ) from item
+            said = self._stderr[-1] if self._stderr else str(item)
+            raise BackendError(f"The engine stopped: {said}", "agent-sdk") from item
         if isinstance(item, SystemMessage) and item.subtype == "api_retry":
             self.retry_after = (item.data.get("retry_delay_ms") or 0) / 1000
         return item

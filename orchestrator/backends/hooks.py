@@ -21,8 +21,8 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import HookCallback, HookEvent
 
-from orchestrator.backends.faults import context_exceeded
-from orchestrator.backends.messages import parsed, result_text, size
+from orchestrator.backends.faults import context_exceeded, rate_limited
+from orchestrator.backends.messages import encodable, parsed, result_text, size
 from orchestrator.backends.wire import StreamFold
 from orchestrator.budget import Budget, Denial
 from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError
@@ -31,6 +31,8 @@ from orchestrator.sources import Registry, clean
 
 LARGEST_RESULT: Final = 50_000
 """UTF-16 units of one result: above it the command line shows the model a preview instead."""
+PATIENCE_MS: Final = 20_000
+"""The longest Retry-After that is waited for."""
 HOOK_SECONDS: Final = 24 * 3600.0
 """How long a hook may wait for us: the run's own clock ends it long before."""
 UNWANTED_NEXT: Final = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
@@ -81,7 +83,7 @@ class Governor:
     def call(self, id: str, name: str, arguments: Any) -> ToolCall:
         """The call as an event."""
         server, tool = self._name(name)
-        return ToolCall(id=id, server=server, tool=tool, arguments=arguments or {})
+        return ToolCall(id=id, server=server, tool=tool, arguments=encodable(arguments or {}))
 
     def hooks(self) -> dict[HookEvent, Hook]:
         """All of them, by the event that they answer."""
@@ -237,6 +239,8 @@ class Passes:
                 yield from self._fold.feed(raw)
             case SystemMessage(subtype="status", data={"status": "requesting"}):
                 self._answered = False
+            case SystemMessage(data={"error_status": 429, "retry_delay_ms": delay}) if delay > PATIENCE_MS:
+                raise rate_limited("The model service", delay / 1000)
             case SystemMessage(subtype="api_retry", data={"error_status": None}):
                 yield from self._broken_off(unless=not self._started)
             case ResultMessage(is_error=True, api_error_status=None, terminal_reason="api_error"):
