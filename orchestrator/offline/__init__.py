@@ -81,6 +81,30 @@ def serving(*, corpus: Path | None = None, port: int = 0) -> Iterator[StandIns]:
     the Messages API, 0 lets the system choose. Raises `UsageError` for an unreadable corpus and OSError for
     a port that is taken.
     """
+    from orchestrator.offline import hosting
+
+    running, apps = _built(corpus, port)
+    with hosting.serving(apps):
+        yield running
+
+
+@asynccontextmanager
+async def in_step(*, corpus: Path | None = None) -> AsyncIterator[StandIns]:
+    """Run them in the running event loop itself, beside the client.
+
+    A thread may stream ahead of a client that a busy machine holds up; here service and client take turns,
+    so that what a client sees in time does not depend on the machine. `bill` and `settle` wait, and are to
+    be called from another thread.
+    """
+    from orchestrator.offline import hosting
+
+    running, apps = _built(corpus, 0)
+    async with hosting.serving_here(apps):
+        yield running
+
+
+def _built(corpus: Path | None, port: int) -> tuple[StandIns, list[tuple[ASGIApp, socket]]]:
+    """The stand-ins at their addresses, and the applications that are to be served there."""
     from orchestrator.offline import hosting, providers
     from orchestrator.offline.api import MessagesApi
     from orchestrator.offline.control import Control
@@ -92,14 +116,10 @@ def serving(*, corpus: Path | None = None, port: int = 0) -> Iterator[StandIns]:
     front = hosting.listen(port)
     bound = {name: hosting.listen() for name in search.apps}
     addresses = {name: hosting.address(each) for name, each in bound.items()}
-    apps: list[tuple[ASGIApp, socket]] = [
-        (api.app(control), front),
-        *((search.apps[name], bound[name]) for name in search.apps),
-    ]
     urls = search.urls(addresses)
     base = hosting.address(front)
-    with hosting.serving(apps):
-        yield StandIns(base, urls["parallel-search"], f"{base}/control", urls, control)
+    running = StandIns(base, urls["parallel-search"], f"{base}/control", urls, control)
+    return running, [(api.app(control), front), *((search.apps[name], bound[name]) for name in search.apps)]
 
 
 @asynccontextmanager

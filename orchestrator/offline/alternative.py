@@ -154,7 +154,7 @@ def _answer(
         return search_faults.error(message), 0.0
     except _NothingFetchedError as error:
         return search_faults.error(str(error)), 0.0
-    chars = GIANT_CHARS if access.fault == "giant" else state.faults.result_chars
+    chars = GIANT_CHARS if access.fault == "giant" else state.faults.chars(len(state.calls))
     text += search_faults.filler(text, (chars or 0) - len(text))
     if access.fault == "escaped_surrogates":
         text = text.replace(SURROGATE, r"\ud83d")

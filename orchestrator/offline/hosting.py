@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import uvicorn
@@ -63,6 +63,22 @@ def serving(apps: Sequence[tuple[ASGIApp, socket.socket]]) -> Iterator[None]:
         thread.join(_STOP_SECONDS)
         for bound in sockets:
             bound.close()
+
+
+@asynccontextmanager
+async def serving_here(apps: Sequence[tuple[ASGIApp, socket.socket]]) -> AsyncIterator[None]:
+    """Serve in the running event loop, beside the client: neither is far ahead of the other."""
+    servers = [_Quiet(_config(app)) for app, _ in apps]
+    async with asyncio.TaskGroup() as group:
+        for server, (_, bound) in zip(servers, apps, strict=True):
+            group.create_task(server.serve(sockets=[bound]))
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.should_exit = server.force_exit = True
+    for _, bound in apps:
+        bound.close()
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:

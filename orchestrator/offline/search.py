@@ -128,7 +128,7 @@ class _Answer:
 
     def __init__(self, corpus: Corpus, state: SearchState, access: Access) -> None:
         self._corpus = corpus
-        self._faults = state.faults
+        self._chars = state.faults.chars(len(state.calls))
         self._access = access
         self._config = SearchConfig.model_validate(access.pinned)
         self.usd = 0.0
@@ -193,7 +193,7 @@ class _Answer:
 
     def _envelope(self, response: BaseModel, skus: list[tuple[str, int, float]]) -> CallToolResult:
         self.usd = sum(usd for _, _, usd in skus)
-        chars = GIANT_CHARS if self._access.fault == "giant" else self._faults.result_chars
+        chars = GIANT_CHARS if self._access.fault == "giant" else self._chars
         payload = search_faults.padded(response.model_dump(mode="json"), chars, _pretty)
         text = _pretty(payload)
         if self._access.fault == "escaped_surrogates":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
@@ -51,10 +52,16 @@ class Faults:
     """Hits only this JSON-RPC method, for instance `tools/call`, instead of the fault's own."""
     retry_after: int = 1
     """Seconds in the Retry-After header of a 429."""
-    result_chars: int | None = None
-    """Pads each tool result to this many characters of text."""
+    result_chars: int | Sequence[int] | None = None
+    """Pads each tool result to this many characters of text; several are taken in turn, call by call."""
     latency_ms: float = 0
     """Time before each answer."""
+
+    def chars(self, nth: int) -> int | None:
+        """The length of the `nth` call's result, None leaves it as it is."""
+        if isinstance(self.result_chars, Sequence):
+            return self.result_chars[nth % len(self.result_chars)]
+        return self.result_chars
 
 
 @dataclass(frozen=True)

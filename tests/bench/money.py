@@ -1,10 +1,13 @@
 """Random hosted loops against a bill that is kept by somebody else: is the cap ever crossed?
 
-    python tests/bench/money.py --loops 3000 --seed 1
+    python tests/bench/money.py --loops 2000 --seed 1
+    python tests/bench/money.py --loops 30 --seed 1 --backend agent-sdk
 
-Each loop is a script for the stand-in (thinking, text, calls, results, faults) and a cap. It is run three
-ways: without a cap (what it would have cost), with the cap under --worst-case, and with the cap after one
-settled run has shown how the service bills. The stand-in's own bill, kept with prices of its own, decides.
+Each loop is a script for the stand-in (thinking, text, calls, results, faults) and a cap. It is run without a
+cap (what it would have cost) and with the cap in three modes: `worst_case`; `default`, where nothing is known
+of how the service bills; and `learned`, after a settled run has shown it. The stand-in's own bill, kept with
+prices of its own, decides. Service and client take turns in one event loop, so no figure depends on how busy
+the machine is; only the Agent SDK's command line is a process of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import random
 import shutil
 import statistics
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from orchestrator import offline
 from orchestrator.errors import UsageError
@@ -31,12 +35,24 @@ from orchestrator.result import Result
 from orchestrator.runner import run
 from orchestrator.settings import Options
 
-MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
-MODES = ("worst_case", "learned")
-WORKERS = 2
-SEARCH_USD = 0.001
-DECLARED_CHARS = 44_000
-WORDS = [
+MODELS: Final = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
+MODES: Final = ("worst_case", "default", "learned")
+DECLARED_CHARS: Final = 50_000
+"""The largest result that the search tool's notes declare."""
+TOO_LARGE_CHARS: Final = 160_000
+SEARCH_USD: Final = 0.001
+ROUNDING: Final = 1e-9
+CHUNK: Final = 8
+"""Loops that one process plays before it says what came of them."""
+STREAM_FAULTS: Final = ("dropped_stream", "error_event", "no_usage")
+ODD_FAULTS: Final = (
+    "refusal", "partial_refusal", "max_tokens", "context_exceeded", "empty", "double_start", "unknown_block",
+    "unknown_event", "unknown_delta", "unknown_stop_reason", "unknown_fields", "citations_only",
+)  # fmt: skip
+FIRST_FAULTS: Final = ("429", "500", "529", "sticky_fallback")
+DEARER: Final = ("fallback", "sticky_fallback")
+"""Faults behind which another model serves: the service bills no longer as it began."""
+WORDS: Final = [
     "the", "statement", "runs", "its", "block", "and", "leaves", "context", "whatever", "happens", "inside",
     "because", "an", "exception", "is", "passed", "to", "exit", "method", "which", "may", "suppress", "it",
 ]  # fmt: skip
@@ -52,9 +68,19 @@ class Loop:
     behaviour: dict[str, Any]
 
     @property
-    def settles(self) -> bool:
-        """Whether every response of the uncut loop ends with its usage."""
-        return self.behaviour["usage"] and not any(step.get("fault") for step in self.passes)
+    def faults(self) -> set[str]:
+        return {step["fault"] for step in self.passes if "fault" in step}
+
+    @property
+    def too_large(self) -> bool:
+        """Whether a result may be larger than declared."""
+        return max(self.behaviour["search"]["result_chars"]) > DECLARED_CHARS
+
+    @property
+    def service(self) -> tuple[Any, ...]:
+        """How the service bills: what one run can teach about another."""
+        told = self.behaviour
+        return (self.model, *(told[name] for name in ("caching", "bytes_per_token", "iterations")))
 
 
 def loops(count: int, seed: int) -> Iterator[Loop]:
@@ -76,23 +102,43 @@ def _loop(dice: random.Random) -> Loop:
     passes.append(
         {"thinking": dice.choice((0, 300, 1_500)), "text": _text(dice, dice.choice((40, 200, 900)))}
     )
-    if dice.random() < 0.2:
-        dice.choice(passes)["fault"] = dice.choice(("fallback", "dropped_stream", "no_usage"))
-    behaviour = {
+    _break(dice, passes)
+    return Loop(
+        dice.choice(MODELS), round(10 ** dice.uniform(-2, 0), 3), tuple(passes), _behaviour(dice, calls)
+    )
+
+
+def _break(dice: random.Random, passes: list[dict[str, Any]]) -> None:
+    """Something goes wrong in three of ten loops."""
+    kind = dice.random()
+    if kind < 0.12:
+        dice.choice(passes)["fault"] = dice.choice(STREAM_FAULTS)
+    elif kind < 0.20:
+        dice.choice(passes)["fault"] = "fallback"
+    elif kind < 0.27:
+        dice.choice(passes)["fault"] = dice.choice(ODD_FAULTS)
+    elif kind < 0.30:
+        passes[0]["fault"] = dice.choice(FIRST_FAULTS)
+
+
+def _behaviour(dice: random.Random, calls: int) -> dict[str, Any]:
+    sizes = [dice.randrange(500, DECLARED_CHARS) for _ in range(dice.choice((1, 3, 5)))]
+    if dice.random() < 0.1:
+        sizes.insert(dice.randrange(len(sizes) + 1), dice.randrange(DECLARED_CHARS, TOO_LARGE_CHARS))
+    failing = {"fault": "tool_error", "fault_times": dice.choice((1, 2))} if dice.random() < 0.1 else {}
+    return {
         "caching": dice.choice(("cached", "cached", "uncached")),
         "bytes_per_token": dice.choice((2.6, 3.6, 4.2)),
         "iterations": dice.random() < 0.7,
         "usage": dice.random() < 0.95,
+        "thinking_estimate": dice.choice(((0.5, 1.0), (0.5, 0.5), (1.0, 1.0))),
         "pause_after": dice.choice((2, 5, 10)),
-        "call_delay": 0.1,
-        "pace": 0.003,
+        "pause_open": dice.random() < 0.2,
+        "pace": 0.0003,
+        "retry_after": 0.01,
         "script_needs_tools": True,
-        "search": {
-            "result_chars": dice.randrange(2_000, DECLARED_CHARS),
-            **({"fault": "tool_error", "fault_times": 1} if dice.random() < 0.1 else {}),
-        },
+        "search": {"result_chars": sizes, **(failing if calls else {})},
     }
-    return Loop(dice.choice(MODELS), round(10 ** dice.uniform(-2, 0), 3), tuple(passes), behaviour)
 
 
 def _text(dice: random.Random, words: int) -> str:
@@ -115,7 +161,8 @@ class Outcome:
     bill: float
     true_passes: Sequence[float]
     """What each pass of the uncut loop costs on the bill."""
-    billed_passes: int
+    passes: Sequence[dict[str, Any]]
+    """The passes of this run on the bill."""
 
     @property
     def over(self) -> float:
@@ -132,65 +179,102 @@ class Outcome:
 
     @property
     def oversized(self) -> bool:
+        """A result was larger than declared, and named."""
         return "result_size" in self.result.limits_reached
 
     @property
-    def cut(self) -> bool:
-        return "max_usd" in self.result.limits_reached
+    def dearer(self) -> bool:
+        """Another model took over, behind which nothing that was learned holds."""
+        return len({entry["model"] for entry in self.passes}) > 1 and self.mode != "worst_case"
+
+    @property
+    def allowed_over(self) -> float:
+        """What the bill may be above the cap: one pass's input where a result was larger than declared."""
+        if not self.oversized:
+            return 0.0
+        return max(entry["usd"] for entry in self.passes)
 
     @property
     def timidity(self) -> float | None:
         """For a loop that money ended: (spent before the final request + the next pass) / allowed."""
-        loop_passes = self.billed_passes - 1  # the last one is the final request
-        if not self.cut or not 0 < loop_passes < len(self.true_passes):
+        loop_passes = len(self.passes) - 1  # the last one is the final request
+        if "max_usd" not in self.result.limits_reached or not 0 < loop_passes < len(self.true_passes):
             return None
-        allowed = self.loop.cap - self.result.ledger.reserved
         calls = sum(len(step.get("calls", ())) for step in self.loop.passes[: loop_passes + 1])
-        return (sum(self.true_passes[: loop_passes + 1]) + calls * SEARCH_USD) / allowed
+        used = sum(self.true_passes[: loop_passes + 1]) + calls * SEARCH_USD
+        return used / (self.loop.cap - self.result.ledger.reserved)
+
+
+def broken(outcome: Outcome) -> list[str]:
+    """What this outcome breaks of the promise."""
+    result, bill = outcome.result, outcome.bill
+    found = []
+    if outcome.over > outcome.allowed_over + ROUNDING and not outcome.dearer:
+        found.append(f"bill ${bill:.6f} above cap ${outcome.loop.cap}")
+    if result.ledger.usd < bill - ROUNDING:
+        found.append(f"ledger ${result.ledger.usd:.6f} below bill ${bill:.6f}")
+    if outcome.exact and abs(result.ledger.usd - bill) > ROUNDING:
+        found.append(f"exact ledger ${result.ledger.usd:.9f} is not the bill ${bill:.9f}")
+    if result.ledger.cap is not None and result.ledger.usd > max(result.ledger.cap, bill) + ROUNDING:
+        found.append(f"ledger ${result.ledger.usd:.6f} above cap and bill")
+    # a service that broke off before anything was found is a failed run, which resume completes
+    if not result.answer.strip() and result.status != "refusal" and not (_cut_off(outcome)):
+        found.append(f"no answer ({result.status}: {result.message})")
+    return found
+
+
+def _cut_off(outcome: Outcome) -> bool:
+    broke = outcome.loop.faults & {"dropped_stream", "error_event", "429", "500", "529", "empty"}
+    return bool(broke) and outcome.result.status == "failed" and not outcome.result.sources
 
 
 @dataclass
 class Money:
-    """Runs loops against one set of stand-ins; run files of the teaching runs stay in `folder`."""
+    """Runs loops against one set of stand-ins; run files stay in `folder`."""
 
     double: StandIns
     folder: Path
     backend: str = "connector"
     refused: Counter[str] = field(default_factory=Counter)
 
-    async def play(self, loop: Loop, mode: str) -> Outcome | None:
-        """One loop in one mode (`free`, `worst_case`, `learned`); None when the cap was refused up front."""
+    async def play(self, loop: Loop, modes: Sequence[str]) -> list[Outcome]:
+        """One loop in each of these modes; none for a mode in which the cap was refused up front."""
+        true_passes = await self._uncut(loop)
+        outcomes = [await self._play(loop, mode, true_passes) for mode in modes]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    async def _play(self, loop: Loop, mode: str, true_passes: Sequence[float]) -> Outcome | None:
         runs = self.folder / "runs"
         shutil.rmtree(runs, ignore_errors=True)
         if mode == "learned":
-            await self._teach(loop, runs)
-        true_passes = await self._uncut(loop)
+            shutil.copytree(await self._taught(loop), runs)
         self._set(loop)
         try:
             result = await self._run(loop, runs, loop.cap, worst_case=mode == "worst_case")
         except UsageError:
             self.refused[mode] += 1
-            self.double.reset()
             return None
-        bill = self.double.bill()
-        self.double.reset()
-        return Outcome(loop, mode, result, bill["usd"], true_passes, len(bill["passes"]))
+        bill = await asyncio.to_thread(self.double.bill)
+        return Outcome(loop, mode, result, bill["usd"], true_passes, bill["passes"])
 
-    async def _teach(self, loop: Loop, runs: Path) -> None:
-        """One settled run of the same service, as a user has after the first question."""
-        behaviour = loop.behaviour | {"usage": True, "search": {"result_chars": 9_000}}
-        teaching = Loop(loop.model, 9.0, tuple(_teaching()), behaviour)
-        self._set(teaching)
-        await self._run(teaching, runs, None)
-        self.double.reset()
+    async def _taught(self, loop: Loop) -> Path:
+        """The folder of one settled run of the same service, as a user has after the first question."""
+        folder = self.folder / "-".join(map(str, ("taught", *loop.service)))
+        if not folder.exists():
+            search = {"result_chars": [9_000]}
+            behaviour = loop.behaviour | {"usage": True, "pause_after": 10, "search": search}
+            self._set(replace(loop, passes=tuple(_teaching()), behaviour=behaviour))
+            await self._run(loop, folder, None)
+        return folder
 
     async def _uncut(self, loop: Loop) -> list[float]:
+        """What each pass costs when nothing ends the loop."""
         sound = [{key: value for key, value in step.items() if key != "fault"} for step in loop.passes]
-        self._set(Loop(loop.model, 9.0, tuple(sound), loop.behaviour))
+        self._set(replace(loop, passes=tuple(sound)))
         await self._run(loop, self.folder / "free", None)
-        passes = [float(entry["usd"]) for entry in self.double.bill()["passes"]]
-        self.double.reset()
-        return passes
+        shutil.rmtree(self.folder / "free")
+        bill = await asyncio.to_thread(self.double.bill)
+        return [float(entry["usd"]) for entry in bill["passes"]]
 
     def _set(self, loop: Loop) -> None:
         self.double.reset()
@@ -228,89 +312,90 @@ class Report:
     broken: list[str] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
-
-def faults(outcome: Outcome) -> list[str]:
-    """What this outcome breaks of the promise."""
-    found = []
-    if outcome.over > 1e-9 and not outcome.oversized:
-        found.append(f"bill ${outcome.bill:.6f} above cap ${outcome.loop.cap}")
-    if outcome.result.ledger.usd < outcome.bill - 1e-9:
-        found.append(f"ledger ${outcome.result.ledger.usd:.6f} below bill ${outcome.bill:.6f}")
-    if outcome.exact and abs(outcome.result.ledger.usd - outcome.bill) > 1e-9:
-        found.append(f"exact ledger ${outcome.result.ledger.usd:.9f} is not the bill ${outcome.bill:.9f}")
-    if not outcome.result.answer.strip() and outcome.result.status != "refusal":
-        found.append(f"no answer ({outcome.result.status}: {outcome.result.message})")
-    return found
+    def add(self, other: Report) -> None:
+        self.outcomes += other.outcomes
+        self.broken += other.broken
+        self.refused.update(other.refused)
 
 
-async def play(numbered: Sequence[tuple[int, Loop]], backend: str, modes: Sequence[str]) -> Report:
-    """Play loops in these modes, `WORKERS` at a time, each against stand-ins of its own."""
+async def play(numbered: Sequence[tuple[int, Loop]], backend: str, modes: Sequence[str] = MODES) -> Report:
+    """Play loops in these modes, one after the other, against stand-ins of their own."""
     report = Report()
-    waiting = iter(numbered)
-
-    async def work() -> None:
-        with offline.serving() as double, tempfile.TemporaryDirectory() as folder:
-            money = Money(double, Path(folder), backend)
-            for at, loop in waiting:
-                for mode in modes:
-                    outcome = await money.play(loop, mode)
-                    if outcome is not None:
-                        report.outcomes.append(outcome)
-                        report.broken += [f"loop {at} {mode}: {fault}" for fault in faults(outcome)]
-            report.refused.update(money.refused)
-
-    await asyncio.gather(*(work() for _ in range(WORKERS)))
+    memory = Path("/dev/shm")  # a run file is flushed to the disk line by line
+    async with offline.in_step() as double:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            money = Money(double, Path(folder), backend, report.refused)
+            for at, loop in numbered:
+                for outcome in await money.play(loop, modes):
+                    report.outcomes.append(outcome)
+                    report.broken += [f"loop {at} {outcome.mode}: {fault}" for fault in broken(outcome)]
     return report
 
 
-def main(count: int, seed: int, backend: str) -> int:
-    """Play all loops on all processors, print what came of them; the number of broken promises."""
-    numbered = list(enumerate(loops(count, seed)))
+def _play(part: Sequence[tuple[int, Loop]], backend: str, modes: Sequence[str]) -> Report:
+    return asyncio.run(play(part, backend, modes))
+
+
+def main(numbered: Sequence[tuple[int, Loop]], backend: str, modes: Sequence[str], processes: int) -> int:
+    """Play all loops, print what came of them; the number of broken promises."""
     total = Report()
-    processes = os.cpu_count() or 1
+    began = time.monotonic()
+    parts = [numbered[at : at + CHUNK] for at in range(0, len(numbered), CHUNK)]
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for report in pool.map(_play, [(numbered[at::processes], backend) for at in range(processes)]):
-            total.outcomes += report.outcomes
-            total.broken += report.broken
-            total.refused.update(report.refused)
-    print(
-        f"seed {seed}: {count} loops, {len(total.outcomes)} runs, refused before anything was sent:"
-        f" {dict(total.refused)}"
-    )
-    for mode in MODES:
-        _print(mode, [outcome for outcome in total.outcomes if outcome.mode == mode])
-    print("\n".join([*total.broken, f"broken promises: {len(total.broken)}"]))
+        for done in as_completed([pool.submit(_play, part, backend, modes) for part in parts]):
+            total.add(done.result())
+            for line in done.result().broken:
+                print(line, flush=True)
+    print(f"{len(numbered)} loops, {len(total.outcomes)} runs in {time.monotonic() - began:.0f} s")
+    for mode in modes:
+        show(mode, [outcome for outcome in total.outcomes if outcome.mode == mode], total.refused[mode])
+    print(f"broken promises: {len(total.broken)}")
     return len(total.broken)
 
 
-def _play(part: tuple[Sequence[tuple[int, Loop]], str]) -> Report:
-    numbered, backend = part
-    return asyncio.run(play(numbered, backend, MODES))
-
-
-def _print(mode: str, outcomes: Sequence[Outcome]) -> None:
-    estimated = sorted(outcome.excess for outcome in outcomes if not outcome.exact)
-    used = sorted(
-        outcome.timidity
-        for outcome in outcomes
-        if outcome.timidity is not None and outcome.loop.behaviour["caching"] == "cached"
-    )
+def show(mode: str, outcomes: Sequence[Outcome], refused: int) -> None:
+    """Print what came of one mode."""
+    if not outcomes:
+        print(f"{mode}: no runs, {refused} refused before anything was sent")
+        return
     print(
-        f"{mode}: {len(outcomes)} runs, {sum(o.exact for o in outcomes)} settled to the cent,"
-        f" {sum(o.cut for o in outcomes)} ended by money,"
-        f" highest bill/cap {max((o.bill / o.loop.cap for o in outcomes), default=0):.3f},"
-        f" statuses {dict(Counter(o.result.status for o in outcomes))}"
+        f"{mode}: {len(outcomes)} runs, {refused} refused before anything was sent,"
+        f" {sum(o.exact for o in outcomes)} settled to the cent,"
+        f" {sum('max_usd' in o.result.limits_reached for o in outcomes)} ended by money"
     )
-    for name, values in (("ledger above bill where estimated", estimated), ("allowed money used", used)):
-        if values:
-            tenth, ninetieth = values[len(values) // 10], values[len(values) * 9 // 10]
-            print(f"  {name}: median {statistics.median(values):.1%}, 10-90% {tenth:.1%} to {ninetieth:.1%}")
+    print(f"  statuses {dict(Counter(o.result.status for o in outcomes))}")
+    usual = [o for o in outcomes if not o.oversized and not o.dearer]
+    print(f"  highest bill/cap {max((o.bill / o.loop.cap for o in usual), default=0):.3f}")
+    for name, special in (
+        ("a result larger than declared", [o for o in outcomes if o.oversized]),
+        ("another model took over", [o for o in outcomes if o.dearer]),
+    ):
+        above = sum(o.over > ROUNDING for o in special)
+        highest = max((o.bill / o.loop.cap for o in special), default=0)
+        print(f"  {name}: {len(special)} runs, {above} above the cap, highest bill/cap {highest:.3f}")
+    quantiles("ledger above bill where estimated", [o.excess for o in outcomes if not o.exact])
+    cached = [o for o in outcomes if o.loop.behaviour["caching"] == "cached"]
+    quantiles("allowed money used, cached", [used for o in cached if (used := o.timidity) is not None])
+
+
+def quantiles(name: str, values: Sequence[float]) -> None:
+    if len(values) < 2:
+        return
+    cuts = statistics.quantiles(values, n=20, method="inclusive")
+    shown = ", ".join(f"{at}% {cuts[at // 5 - 1]:.1%}" for at in (5, 25, 50, 75, 95))
+    print(f"  {name} ({len(values)} runs): {shown}, most {max(values):.1%}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--loops", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", type=int, help="play this one loop of them")
     parser.add_argument("--backend", choices=("connector", "agent-sdk"), default="connector")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    raise SystemExit(min(main(given.loops, given.seed, given.backend), 1))
+    chosen = list(enumerate(loops(given.loops, given.seed)))
+    if given.only is not None:
+        chosen = [chosen[given.only]]
+    raise SystemExit(min(main(chosen, given.backend, given.modes, given.processes), 1))
