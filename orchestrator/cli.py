@@ -23,7 +23,6 @@ from orchestrator.layers import Shown
 from orchestrator.settings import Options, Places, Showing
 
 if TYPE_CHECKING:
-    from orchestrator.result import Result
     from orchestrator.trace import Record
 
 
@@ -190,7 +189,7 @@ def _overview() -> str:
 
 def _research(options: Options, showing: Showing, question: str, *, resume: str | None = None) -> int:
     """Run, show progress, deliver: what `ask` and `resume` share."""
-    from orchestrator import progress, runner
+    from orchestrator import history, progress, runner, trace
 
     console.require_place(showing.output)
     for notice in () if showing.quiet else options.notices():
@@ -201,21 +200,17 @@ def _research(options: Options, showing: Showing, question: str, *, resume: str 
         if showing.format == "stream-json":
             line = stack.enter_context(console.lines(showing.output))
             listeners.append(lambda record: line(record.to_line()))
-        views = stack.enter_context(progress.shown(quiet=showing.quiet, verbose=showing.verbose))
+        named = resume or options.follow_up
+        so_far = history.load(trace.find(named, options.runs_folder)) if named else None
+        views = progress.shown(quiet=showing.quiet, verbose=showing.verbose, so_far=so_far)
+        listeners += stack.enter_context(views)
         try:
-            result = console.run(runner.run(question, options, [*listeners, *views], resume=resume))
+            result = console.run(runner.run(question, options, listeners, resume=resume))
         except Interrupted:
             if not seen:
                 raise
-            result = _stopped(options, seen[0].run)
+            result = history.load(options.runs_folder / f"{seen[0].run}.jsonl")
     if showing.format != "stream-json":
         deliver(result, showing)
     code = EXIT_CODES[result.status]
     return console.fail(code, f"{result.status}: {result.message}") if code else 0
-
-
-def _stopped(options: Options, run: str) -> Result:
-    """What a run that the user stopped had found: its file says it."""
-    from orchestrator import history
-
-    return history.load(options.runs_folder / f"{run}.jsonl")

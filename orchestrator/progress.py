@@ -21,6 +21,7 @@ from orchestrator.events import (
     ToolCall,
     ToolResult,
 )
+from orchestrator.result import Result
 from orchestrator.sources import Registry
 from orchestrator.streaming import shown_length
 from orchestrator.trace import Record
@@ -50,10 +51,11 @@ class View(Protocol):
 class Progress:
     """A listener that folds events into lines for a person."""
 
-    def __init__(self, view: View, *, verbose: bool = False) -> None:
+    def __init__(self, view: View, *, verbose: bool = False, so_far: Result | None = None) -> None:
         self._view = view
         self._verbose = verbose
-        self._registry = Registry()
+        self._so_far = so_far
+        self._registry = Registry(so_far.sources if so_far else ())
         self._spent = 0.0
         self._booked: dict[int, float] = {}
         self._cap: float | None = None
@@ -104,6 +106,8 @@ class Progress:
 
     def _opening(self, run: str, started: RunStarted) -> Iterator[str]:
         self._cap = started.limits.max_usd
+        if self._so_far and started.resumes:
+            self._spent = self._so_far.ledger.usd
         if started.offline:
             yield _OFFLINE
         yield f"up to {dollars(self._cap)}" if self._cap is not None else "no limit on money"
@@ -116,15 +120,17 @@ class Progress:
 
 
 @contextmanager
-def shown(*, quiet: bool, verbose: bool) -> Iterator[list[Callable[[Record], None]]]:
-    """The listeners that show a run on standard error; none with `quiet`."""
+def shown(
+    *, quiet: bool, verbose: bool, so_far: Result | None = None
+) -> Iterator[list[Callable[[Record], None]]]:
+    """The listeners that show a run on standard error; none with `quiet`. `so_far`: what it goes on from."""
     if quiet:
         yield []
     elif sys.stderr.isatty():
         with _in_place() as view:
-            yield [Progress(view, verbose=verbose)]
+            yield [Progress(view, verbose=verbose, so_far=so_far)]
     else:
-        yield [Progress(Lines(), verbose=verbose)]
+        yield [Progress(Lines(), verbose=verbose, so_far=so_far)]
 
 
 class Lines:

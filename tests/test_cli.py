@@ -16,7 +16,7 @@ import pytest
 from orchestrator import cli, trace
 from orchestrator.console import plain
 from orchestrator.errors import EXIT_CODES
-from orchestrator.events import RunFailed, RunFinished
+from orchestrator.events import RunFailed, RunFinished, RunStarted
 from orchestrator.offline import StandIns
 
 QUESTION = "How does the with statement handle exceptions?"
@@ -451,6 +451,20 @@ def test_a_run_without_content_is_listed_and_cannot_be_resumed(command: Any, ser
         assert "--no-content" in outcome.err
     assert len(run_files()) == 1
     assert not trace.session_folder(run_files()[0]).exists()
+
+
+def test_a_failed_run_is_completed_with_its_own_settings(command: Any, served: StandIns) -> None:
+    served.configure(fault="529")
+    failed = command("ask", QUESTION, "--max-steps", "7", "--effort", "low", "--format", "json")
+    assert failed.code == 3
+    served.configure(fault=None)
+    resumed = command("resume", failed.result["run_id"][:-3], "--format", "json")
+    assert resumed.code == 0, resumed.err
+    assert resumed.result["question"] == QUESTION
+    assert resumed.result["run_id"] != failed.result["run_id"]
+    first = trace.read(Path(resumed.result["run_file"]))[0].event
+    assert isinstance(first, RunStarted)
+    assert (first.limits.max_steps, first.effort, first.resumes) == (7, "low", failed.result["run_id"])
 
 
 def test_a_finished_run_is_not_resumed(command: Any, served: StandIns) -> None:
