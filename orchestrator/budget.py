@@ -132,6 +132,8 @@ class Budget:
     """Bytes of what the conversation begins with: system prompt, tool list, first user turn."""
     unseen_passes: int = 0
     """Passes that may happen between two looks: one with an engine that repeats requests by itself."""
+    largest_result: int | None = None
+    """Where we write the results ourselves: the longest that the model is shown."""
     sources_in: Callable[[Any], int] | None = None
     record_spent: Callable[[float], None] | None = None
     lines: list[ChargeLine] = field(default_factory=list)
@@ -328,7 +330,9 @@ class Budget:
         server = self.prices.servers.get(call.server)
         notes = server.tools.get(call.tool) if server else None
         declared = notes.max_chars if notes else RESULT_BYTES
-        return max(declared, self._shown.get(f"{call.server}/{call.tool}", 0))
+        return max(
+            min(declared, self.largest_result or declared), self._shown.get(f"{call.server}/{call.tool}", 0)
+        )
 
     def max_tokens(self, prompt_bytes: int, *, hosted: bool = True, model: str | None = None) -> int:
         """Output tokens that the next request may use; raises LimitExceeded below the useful floor.

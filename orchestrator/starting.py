@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator import __version__, prompts, trace
-from orchestrator.backends import Backend, RunContext, choose
+from orchestrator.backends import Backend, RunContext, choose, sessions
 from orchestrator.billing import Billing, Teacher
 from orchestrator.budget import Budget, Clearing
 from orchestrator.daily import DailyCap
@@ -77,7 +77,11 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
         registry.see(record.event)
     ids_shown = name == "agent-sdk"
     system = prompts.system(ids_shown=ids_shown)
+    path = options.runs_folder / f"{run_id}.jsonl"
+    folder = None if options.no_content else trace.session_folder(path)
     checkpoints = _conversation(earlier, name, options.model) if options.follow_up and not resume else ()
+    if name == "agent-sdk" and sessions.find(folder, checkpoints) is None:
+        checkpoints = ()
     prompt = _prompt(question, earlier, registry, fresh=not checkpoints)
     started = RunStarted(
         question=question,
@@ -105,11 +109,11 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
         question_bytes=len(question.encode()),
         opening_bytes=len((system + prompt).encode()) + len(servers) * TOOL_LIST_BYTES + PREAMBLE_BYTES,
         unseen_passes=1 if name == "agent-sdk" else 0,
+        largest_result=options.max_chars if name == "agent-sdk" else None,
         sources_in=lambda content: len(registry.add(content)),
     )
     budget.replay(record.event for run in counted for record in run)
     _require_room(budget, options, run_id, held)
-    path = options.runs_folder / f"{run_id}.jsonl"
     context = RunContext(
         run_id=run_id,
         system=system,
@@ -118,7 +122,7 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
         budget=budget,
         registry=registry,
         earlier=checkpoints,
-        folder=None if options.no_content else trace.session_folder(path),
+        folder=folder,
     )
     file = Trace(path, run_id, content=not options.no_content, secrets=options.secrets())
     held.callback(file.close)
