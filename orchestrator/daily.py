@@ -43,11 +43,11 @@ class Day:
 
 @dataclass
 class Reservation:
-    """What one run holds of the day; `usd` is None when the day has no cap."""
+    """What one run holds of the day: `usd` US dollars."""
 
     ledger: DailyCap
     run: str
-    usd: float | None
+    usd: float
 
     def record_spent(self, usd: float) -> None:
         """Note the run's spend so far, bookings included: what a killed run is settled at."""

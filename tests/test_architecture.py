@@ -23,7 +23,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
         " sources urls streaming pagetext records harvest excerpts"
         " citations reading references nearest markers markdown sentences support values words judge",
         "backends upstream mcp_wire mcp_faults mend",
-        "runner starting prompts result",
+        "runner starting past prompts result",
         "render rewrite notation gateway doors desk relay answers conversation caps parts hosts jsonedit",
         "cli commands __main__ argv console history checking progress doctor",
     )
