@@ -19,8 +19,11 @@ from orchestrator.words import (
     HARD_NEGATIONS,
     LIGHT,
     SOFT_NEGATIONS,
+    allies,
+    home,
     is_common,
     kin,
+    of_a_place,
     on_a_scale,
     opposites,
     stem,
@@ -29,7 +32,7 @@ from orchestrator.words import (
 _LONGEST_CLAIM = 300
 _UNIT_WORDS = 100
 _PLACES = 8
-COVERED = 0.55
+COVERED = 0.5
 COVERED_WITH_VALUES = 0.45
 RIVAL = {"number": 0.8, "date": 0.8, "time": 0.8, "name": 0.6, "code": 0.7}
 DC = 4.0
@@ -51,7 +54,6 @@ class _Unit(NamedTuple):
     stems: list[str]
     places: dict[str, list[int]]
     cues: list[tuple[int, bool, list[int]]]
-    negated: frozenset[int]
 
 
 class Excerpts:
@@ -67,9 +69,13 @@ class Excerpts:
                         year = _inherit(reading.values, year)
                         self.units.append(_unit(number, reading))
         self.found: dict[str, list[int]] = defaultdict(list)
+        self.places_named: dict[str, set[str]] = defaultdict(set)
         for at, unit in enumerate(self.units):
             for word in unit.places:
                 self.found[word].append(at)
+            for value in unit.reading.values:
+                for word in value.words if value.kind == "name" else ():
+                    self.places_named[home(stem(word))].add(stem(word))
 
     def support(self, sentence: str) -> Support:
         """Check one sentence, markers and Markdown in it or not."""
@@ -112,17 +118,14 @@ def _unit(excerpt: int, reading: Reading) -> _Unit:
         if word not in EMPTY or on_a_scale(stems[at]):
             places[stems[at]].append(at)
     cues = list(_cues(reading))
-    negated: set[int] = set()
-    for _, _, governed in cues:
-        negated ^= set(governed)
-    return _Unit(excerpt, reading, stems, dict(places), cues, frozenset(negated))
+    return _Unit(excerpt, reading, stems, dict(places), cues)
 
 
 def _cues(reading: Reading) -> Iterator[tuple[int, bool, list[int]]]:
     """Yield each negation: its position, whether it can be nothing else, and what it governs."""
     for cue, word in enumerate(reading.words):
         hard = word in HARD_NEGATIONS
-        if not hard and stem(word) not in SOFT_NEGATIONS:
+        if not hard and (stem(word) not in SOFT_NEGATIONS or word.startswith("exception")):
             continue
         reach = 2 if not hard or word == "no" else 3
         governed = []
@@ -132,19 +135,12 @@ def _cues(reading: Reading) -> Iterator[tuple[int, bool, list[int]]]:
             if reading.words[at] not in EMPTY:
                 governed.append(at)
                 reach -= 1
-        modal = all(reading.words[at] in PREDICATES for at in governed)
-        for at in range(cue - 1, -1, -1):
-            if (
-                reading.clauses[at] != reading.clauses[cue]
-                or reach <= 0
-                or word == "no"
-                or not hard
-                or not modal
-            ):
-                break
-            if reading.words[at] not in EMPTY:
-                governed.append(at)
-                reach -= 1
+        if hard and word != "no" and all(reading.words[at] in PREDICATES for at in governed):
+            for at in range(cue - 1, -1, -1):
+                if reading.clauses[at] != reading.clauses[cue]:
+                    break
+                if reading.words[at] not in EMPTY:
+                    governed.append(at)
         yield cue, hard, governed
 
 
@@ -220,10 +216,10 @@ class _Check:
             return Support("unsupported", "no sentence of the excerpts is about this")
         top = max(p.plain for p in places)
         good = [p for p in places if not p.missing and p.plain >= top - MARGIN] or places
-        places = sorted(good, key=lambda p: (-p.plain, -p.covered, len(p.missing), p.at))
+        places = sorted(good, key=lambda p: (-p.plain - p.covered, len(p.missing), p.at))
         problem = None
         for place in places:
-            if place.plain < places[0].plain - SLACK:
+            if place.plain + place.covered < places[0].plain + places[0].covered - SLACK:
                 break
             found = self.problem(place)
             if found is None:
@@ -248,7 +244,7 @@ class _Check:
 
     def topical(self, value: Value, unit: _Unit) -> bool:
         """A name need not be repeated where it is what the source is about, or where no other name could be meant."""
-        if value.kind not in ("name", "code"):
+        if value.kind not in NAMES:
             return False
         forms = [
             self.source.found.get(form, ())
@@ -275,18 +271,23 @@ class _Check:
         total = sum(wanted.values())
         held = 0.0
         for word, weight in wanted.items():
-            forms = (word, *kin(word), *opposites(word))
-            for n, unit in enumerate(window):
-                if any(form in unit.places for form in forms):
-                    held += weight if n == 0 else BESIDE * weight
-                    break
+            forms = ((1.0, (word, *kin(word))), (SCALE, (*allies(word), *opposites(word))))
+            held += weight * max(
+                (
+                    share * (1.0 if n == 0 else BESIDE)
+                    for n, unit in enumerate(window)
+                    for share, some in forms
+                    if any(form in unit.places for form in some)
+                ),
+                default=0.0,
+            )
         return held / total if total else 1.0
 
     def problem(self, place: _Place) -> str | None:
         if place.missing:
             return "not in the excerpts: " + ", ".join(dict.fromkeys(v.text for v in place.missing))
         window = place.window
-        if place.covered < (COVERED_WITH_VALUES if len(self.values) > 1 else COVERED):
+        if place.covered < (COVERED_WITH_VALUES if self.values else COVERED):
             absent = [w for w in self.wanted if not any(f in u.places for u in window for f in (w, *kin(w)))]
             return f"too little of it is in the excerpts ({place.covered:.2f}): " + ", ".join(absent)
         bare = self.bare_clause(window)
@@ -317,12 +318,37 @@ class _Check:
                 for at in unit.places.get(stem(value.words[-1]), ())
                 if at and unit.reading.words[at - 1] == value.words[0]
             ]
-        if value.kind in ("name", "code"):
-            if len(value.words) > 1 and not self.written(value):
-                return []
-            last = self.claim.stems[value.last]
-            return [at for form in (last, *kin(last)) for at in unit.places.get(form, ())]
+        if value.kind in NAMES:
+            return self.named(value, unit)
         return [v.last for v in unit.reading.values if says(v, value)]
+
+    def named(self, value: Value, unit: _Unit) -> list[int]:
+        """Return where a unit has a name: as it is, as initials, or as the adjective of a place."""
+        spots = []
+        if len(value.words) == 1 or self.written(value):
+            spots = [
+                at for form in self.forms(self.claim.stems[value.last]) for at in unit.places.get(form, ())
+            ]
+        if len(value.words) > 1:
+            spots += unit.places.get("".join(word[0] for word in value.words), [])
+        elif value.text.isupper() and len(value.text) > 1:
+            spots += [
+                v.last
+                for v in unit.reading.values
+                if v.kind == "name" and "".join(w[0] for w in v.words) == value.words[0]
+            ]
+        return spots
+
+    def forms(self, stemmed: str) -> set[str]:
+        return {
+            stemmed,
+            *kin(stemmed),
+            *(
+                other
+                for other in self.source.places_named.get(home(stemmed), ())
+                if of_a_place(stemmed) != of_a_place(other)
+            ),
+        }
 
     def written(self, value: Value) -> bool:
         """Tell whether the source has the words of a name close together and in order."""
@@ -342,7 +368,12 @@ class _Check:
     def fits(self, value: Value, window: list[_Unit]) -> bool:
         """Tell whether the value has in the window the role that the claim gives it."""
         unit = window[0]
-        rivals = [v for v in unit.reading.values if self.rival(v, value)]
+        quoted = {at for v in unit.reading.values if v.kind == "quote" for at in range(v.first, v.last + 1)}
+        rivals = [
+            v
+            for v in unit.reading.values
+            if self.rival(v, value) and not (v.kind == "name" and v.first in quoted)
+        ]
         if not rivals:
             return True
         rival = max(self.closeness(value.first, value.last, unit, v.last) for v in rivals)
@@ -380,8 +411,7 @@ class _Check:
             return False
         return not any(self.same(other, own) for own in self.values)
 
-    @staticmethod
-    def same(other: Value, value: Value) -> bool:
+    def same(self, other: Value, value: Value) -> bool:
         """Tell whether two values may be meant as one: a surname and the full name are."""
         if "quote" in (other.kind, value.kind):
             return False
@@ -391,7 +421,10 @@ class _Check:
             return other.words == value.words
         if value.kind == "name":
             mine, theirs = {stem(w) for w in value.words}, {stem(w) for w in other.words}
-            return mine <= theirs or theirs <= mine or any(kin(w) & mine for w in theirs)
+            if mine <= theirs or theirs <= mine or any(self.forms(w) & theirs for w in mine):
+                return True
+            short, long = sorted((value.words, other.words), key=len)
+            return len(short) == 1 < len(long) and short[0] == "".join(word[0] for word in long)
         return says(other, value)
 
     def closeness(
@@ -417,7 +450,7 @@ class _Check:
                     for place in unit.places.get(form, ()):
                         if place != spot:
                             away = abs(place - spot) + CLAUSE * abs(clauses[place] - clauses[spot])
-                            order = 1.0 if (place < spot) == (at < first) else ORDER
+                            order = 1.0 if (place < spot) == (at < first) or kind == "date" else ORDER
                             best = max(best, order / (1 + away / ds))
             elif near <= 2:
                 weight = SMALL
@@ -436,7 +469,12 @@ class _Check:
         for n, unit in enumerate(window):
             best = None
             far = opposites(word) if n == 0 and (word not in LIGHT or on_a_scale(word)) else ()
-            for sign, factor, forms in ((1, 1.0, (word,)), (1, 0.9, kin(word)), (-1, OPPOSITE, far)):
+            for sign, factor, forms in (
+                (1, 1.0, (word,)),
+                (1, 0.9, kin(word)),
+                (1, 0.9, allies(word)),
+                (-1, OPPOSITE, far),
+            ):
                 for form in forms:
                     for place in unit.places.get(form, ()):
                         close = factor * self.closeness(at, at, unit, place, 2.0, 2.0)
@@ -455,10 +493,19 @@ class _Check:
                 found = self.match(at, window)
                 if found:
                     matches[at] = found
+        mine = _negated(claim, window[0])
+        theirs = {id(unit): _negated(unit, claim) for unit in window}
         signs = {
-            at: m.sign * (-1 if at in claim.negated else 1) * (-1 if m.place in m.unit.negated else 1)
+            at: m.sign * (-1 if at in mine else 1) * (-1 if m.place in theirs[id(m.unit)] else 1)
             for at, m in matches.items()
         }
+        if (
+            not self.compared(window)
+            or not self.travelled(window[0])
+            or not self.agents(window)
+            or self.swapped(window[0])
+        ):
+            return f"order differs: {window[0].reading.text}"
         for at, m in matches.items():
             word = claim.reading.words[at]
             if word in CONNECTORS:
@@ -481,48 +528,157 @@ class _Check:
             for cue, hard, governed in unit.cues:
                 for place in governed[: 2 if hard else 1]:
                     at = back.get((id(unit), place))
-                    if at is not None and at not in claim.negated and signs[at] < 0 and not claim.cues:
+                    if (
+                        at is not None
+                        and at not in mine
+                        and signs[at] < 0
+                        and not any(cue[1] for cue in claim.cues)
+                    ):
                         return f"negation differs: {unit.reading.words[cue]}: {unit.reading.text}"
         return None
 
     def neighbours(self, at: int, m: _Match) -> bool:
-        """Tell whether a small word has the same content word beside it in the claim and in the source."""
-        mine = {
-            form
-            for n in range(at - 2, at + 3)
-            if 0 <= n < len(self.claim.stems) and n != at
-            for form in (self.claim.stems[n], *kin(self.claim.stems[n]))
-            if self.claim.stems[n] in self.wanted
-        }
-        return any(
-            m.unit.stems[n] in mine for n in range(max(0, m.place - 2), min(len(m.unit.stems), m.place + 3))
-        )
+        """Tell whether a small word has the same content word behind it in the claim and in the source."""
+        mine = next((w for w in self.claim.stems[at + 1 : at + 4] if w in self.wanted), "")
+        theirs = [
+            w
+            for w, word in zip(m.unit.stems[m.place + 1 :], m.unit.reading.words[m.place + 1 :], strict=True)
+            if word not in EMPTY
+        ]
+        return bool(({mine} | kin(mine)) & set(theirs[:2]))
 
     def reversed(self, at: int, m: _Match, matches: dict[int, _Match]) -> bool:
         """Tell whether what stands behind a `before`, `after` or `than` is not what stands behind it in the source."""
-        behind = self.argument(self.claim, at)
         theirs = set(self.argument(m.unit, m.place))
-        right = sum(
-            self.weights[self.claim.stems[n]]
-            for n, k in matches.items()
-            if n in behind and k.unit is m.unit and k.place in theirs
-        )
-        left = sum(
-            self.weights[self.claim.stems[n]]
-            for n, k in matches.items()
-            if n not in behind and n != at and k.unit is m.unit and k.place in theirs
-        )
-        if right == left:
-            return False
-        return (right > left) == (m.sign < 0)
+        held = missed = 0.0
+        near = [n for n in self.argument(self.claim, at) if self.claim.reading.words[n] not in EMPTY]
+        for rank, n in enumerate(near, 1):
+            found = matches.get(n)
+            if found and found.unit is m.unit:
+                held, missed = (
+                    (held + 1 / rank, missed) if found.place in theirs else (held, missed + 1 / rank)
+                )
+        return held > missed if m.sign < 0 else missed > held
+
+    def compared(self, window: list[_Unit]) -> bool:
+        """Tell whether a comparison is with the same thing and in the same direction as in the window."""
+        words = self.claim.reading.words
+        for at in (n for n, word in enumerate(words) if word == "than"):
+            thing = next((s for s in self.claim.stems[at + 1 : at + 4] if s in self.weights), None)
+            measure = [s for s in self.claim.stems[max(0, at - 3) : at] if s in self.claim.places]
+            seen = False
+            for unit in window:
+                for place in (n for n, word in enumerate(unit.reading.words) if word == "than"):
+                    seen = True
+                    after = unit.stems[place + 1 : place + 4]
+                    if thing and (thing in after or kin(thing) & set(after)):
+                        before = set(unit.stems[max(0, place - 3) : place])
+                        return not any(opposites(m) & before and m not in before for m in measure)
+            if seen and thing:
+                return False
+        return True
+
+    def travelled(self, unit: _Unit) -> bool:
+        """Tell whether the claim goes from one thing to another the way the unit does."""
+        mine, theirs = _journey(self.claim), _journey(unit)
+        return not (mine and theirs and mine == theirs[::-1] and mine[0] != mine[1])
 
     @staticmethod
     def argument(unit: _Unit, at: int) -> range:
-        end = at + 1
+        """Return what stands behind a word: as far as its clause goes, and no more than three words with content."""
+        end, content = at + 1, 0
         clauses = unit.reading.clauses
-        while end < len(clauses) and clauses[end] == clauses[at]:
+        while end < len(clauses) and clauses[end] == clauses[at] and content < 3:
+            content += unit.reading.words[end] not in EMPTY
             end += 1
         return range(at + 1, end)
+
+    def agents(self, window: list[_Unit]) -> bool:
+        """Tell whether what the claim says was done `by` somebody was done by them in the window."""
+        for value in self.values:
+            if (
+                value.kind not in NAMES
+                or value.first < 2
+                or self.claim.reading.words[value.first - 1] != "by"
+            ):
+                continue
+            done = self.claim.stems[value.first - 2]
+            others = False
+            for unit in window:
+                spots = self.spots(value, unit)
+                for place in unit.places.get(done, ()):
+                    by = next(
+                        (
+                            n
+                            for n in range(place + 1, min(place + 4, len(unit.stems)))
+                            if unit.reading.words[n] == "by"
+                        ),
+                        0,
+                    )
+                    if by:
+                        if any(by < spot <= by + 6 for spot in spots):
+                            return True
+                        others = True
+            if others:
+                return False
+        return True
+
+    def swapped(self, unit: _Unit) -> bool:
+        """Tell whether two names have changed places around the same word."""
+        names = [v for v in self.values if v.kind == "name"]
+        for one in names:
+            for other in names:
+                between = range(one.last + 1, other.first)
+                if not 1 <= len(between) <= 4:
+                    continue
+                for at in between:
+                    word = self.claim.stems[at]
+                    if word in self.wanted and self._crossed(
+                        unit, one, other, word, "by" in self.claim.reading.words[at : other.first]
+                    ):
+                        return True
+        return False
+
+    def _crossed(self, unit: _Unit, one: Value, other: Value, word: str, passive: bool) -> bool:
+        for place in unit.places.get(word, ()):
+            behind = [n for n in self.spots(one, unit) if place < n <= place + 6]
+            before = [n for n in self.spots(other, unit) if place - 6 <= n < place]
+            straight = [n for n in self.spots(one, unit) if n < place] and [
+                n for n in self.spots(other, unit) if n > place
+            ]
+            if behind and before and not straight:
+                return passive == ("by" in unit.reading.words[place : behind[0]])
+        return False
+
+
+def _journey(unit: _Unit) -> tuple[str, str] | None:
+    """Return the first words with content behind a `from` and the `to` that follows it."""
+    words = unit.reading.words
+    for start in (n for n, word in enumerate(words) if word == "from"):
+        for middle in range(start + 2, min(start + 8, len(words) - 1)):
+            if words[middle] == "to":
+                ends = [
+                    next(
+                        (
+                            s
+                            for s, w in zip(unit.stems[n : n + 4], words[n : n + 4], strict=True)
+                            if w not in EMPTY
+                        ),
+                        "",
+                    )
+                    for n in (start + 1, middle + 1)
+                ]
+                return ends[0], ends[1]
+    return None
+
+
+def _negated(unit: _Unit, other: _Unit) -> set[int]:
+    """Return the places under a negation; words like `ignore` count only where the other side lacks them."""
+    negated: set[int] = set()
+    for cue, hard, governed in unit.cues:
+        if hard or unit.stems[cue] not in other.stems:
+            negated ^= set(governed)
+    return negated
 
 
 def _common(value: Value) -> bool:
@@ -534,15 +690,16 @@ PREDICATES = frozenset(
     "allowed permitted possible supported required valid legal run runs apply applies exist exists available needed done used".split()
 )
 NAMES = frozenset(("name", "code"))
-CONNECTORS = frozenset("before after until since than following prior preceding subsequent".split())
+CONNECTORS = frozenset("before after until since following prior preceding subsequent".split())
 PRONOUNS = frozenset("he she it they his her its their him them who this that these those".split())
 LIGHT_WEIGHT = 0.3
 SLACK = 0.02
 MARGIN = 0.15
 BESIDE = 0.5
 IDEAL = 0.8
+SCALE = 0.6
 BARE = 1.0
-CLAUSE_COVERED = 0.34
+CLAUSE_COVERED = 0.3
 TOPIC = 0.2
 ORDER = 0.8
 SMALL = 0.3

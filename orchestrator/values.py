@@ -97,7 +97,7 @@ _DATES = tuple(
         r"(?P<y>\d{4})\s?年(?:\s?(?P<m>\d{1,2})\s?月(?:\s?(?P<d>\d{1,2})\s?日)?)?",
         rf"(?P<y>\d{{4}})[\s-]{_MONTH}(?:[\s-](?P<d>\d{{1,2}})\b)?",
         rf"{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?(?![\w:])",
-        rf"{_DAY}(?:\sof)?[\s-]{_MONTH}(?:,?[\s-]{_YEAR})?",
+        rf"{_DAY}(?:\sof)?[\s-]{_MONTH}(?:,?[\s-]{_YEAR}|[\s-]'?(?P<yy>\d\d)\b(?![.:,]\d))?",
         rf"{_MONTH},?\s(?:of\s)?{_YEAR}",
         r"(?P<m>\d{1,2})[/.](?P<d>\d{1,2})[/.](?P<y>\d{4})(?!\d)",
         r"(?P<m>January|February|April|June|July|August|September|October|November|December)\b",
@@ -121,7 +121,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _NO_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f]")
-_BREAKS = frozenset("and but while whereas although though because which who when if or where".split())
+_BREAKS = frozenset("and but while whereas although though because if or".split())
+_RELATIVES = frozenset("which who whom whose when where".split())
 _SCALES = {
     "hundred": 1e2,
     "thousand": 1e3,
@@ -198,12 +199,13 @@ _UNITS = {
     for form in (unit, *forms)
 }
 _DECADES = frozenset("twenties thirties forties fifties sixties seventies eighties nineties".split())
+_EXACT_AFTER = frozenset("version v section chapter part article no number page volume".split())
+_NO_NAMES = EMPTY | _EXACT_AFTER | frozenset(_MONTHS)
 _WEEKDAYS = frozenset("monday tuesday wednesday thursday friday saturday sunday".split())
 _ABOUT = frozenset(
     "about approximately around roughly nearly almost some circa c ca over under more less than "
     "atleast atmost above below estimated approx ~".split()
 )
-_EXACT_AFTER = frozenset("version v section chapter part article no number page volume".split())
 
 
 def plain(text: str) -> str:
@@ -255,7 +257,10 @@ def _tokens(text: str) -> tuple[list[_Token], list[int]]:
             clause += not tokens or clauses[-1] == clause
             continue
         for word, offset in _parts(kind, piece):
-            clause += word in _BREAKS and bool(clauses) and clauses[-1] == clause
+            if word in _RELATIVES and clauses and clauses[-1] == clause - 1:
+                clause -= 1  # "1960, when" and "Hudson, who" stand together
+            elif word in _BREAKS and clauses and clauses[-1] == clause:
+                clause += 1
             tokens.append(_Token(kind, piece if not offset else word, start + offset, word))
             clauses.append(clause)
     return tokens, clauses
@@ -300,6 +305,8 @@ def _dates(text: str) -> Iterator[tuple[re.Match[str], Date, str]]:
                 else _MONTHS.index(month[:3].lower()) + 1
             )
             y, d = (int(part[key]) if part.get(key) else None for key in "yd")
+            if part.get("yy"):
+                y = int(part["yy"]) + (1900 if int(part["yy"]) > 30 else 2000)
             if (m or 1) <= 12 and (d or 1) <= 31:
                 yield found, (y, m, d), "numeric" if "/" in found[0] or "." in found[0] else ""
             elif d and m and d <= 12 and m <= 31:

@@ -6,6 +6,7 @@ compared word for word.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import defaultdict
 from functools import cache, lru_cache
@@ -41,6 +42,11 @@ def kin(stemmed: str) -> frozenset[str]:
     return _lexicon().kin.get(stemmed, frozenset())
 
 
+def allies(stemmed: str) -> frozenset[str]:
+    """Return the stems of words at the same end of a scale: they say the same direction, not the same thing."""
+    return _lexicon().allies.get(stemmed, frozenset())
+
+
 def opposites(stemmed: str) -> frozenset[str]:
     """Return the stems of words that say the opposite of this one."""
     return _lexicon().opposites.get(stemmed, frozenset())
@@ -49,6 +55,21 @@ def opposites(stemmed: str) -> frozenset[str]:
 def on_a_scale(stemmed: str) -> bool:
     """Tell whether the word is one of the scales written by hand: before or after, more or less."""
     return stemmed in _lexicon().scales
+
+
+_OF_A_PLACE = re.compile(r"(?:ian|an|n|ese|ish|i|ic)$")
+
+
+def of_a_place(stemmed: str) -> bool:
+    """Tell whether a name looks like the adjective of a place: Samoan, Nepali, Japanese."""
+    return len(stemmed) > 5 and bool(_OF_A_PLACE.search(stemmed))
+
+
+def home(stemmed: str) -> str:
+    """Return what the name of a place and its adjective have in common."""
+    base = _OF_A_PLACE.sub("", stemmed) if of_a_place(stemmed) else stemmed
+    bare = base.rstrip("aeiouy")
+    return bare if len(bare) > 2 else base
 
 
 def is_common(stemmed: str) -> bool:
@@ -74,6 +95,7 @@ def _irregular() -> dict[str, str]:
 
 class _Lexicon(NamedTuple):
     kin: dict[str, frozenset[str]]
+    allies: dict[str, frozenset[str]]
     opposites: dict[str, frozenset[str]]
     scales: frozenset[str]
     common: frozenset[str]
@@ -83,6 +105,7 @@ class _Lexicon(NamedTuple):
 def _lexicon() -> _Lexicon:
     kin: dict[str, set[str]] = defaultdict(set)
     opposites: dict[str, set[str]] = defaultdict(set)
+    allies: dict[str, set[str]] = defaultdict(set)
     scales: set[str] = set()
     common: set[str] = set()
     for words in _lines("|"):
@@ -90,7 +113,7 @@ def _lexicon() -> _Lexicon:
         ends = [[stem(word) for word in end] for end in (words[:middle], words[middle + 1 :])]
         for end, other in (ends, ends[::-1]):
             for one in end:
-                kin[one].update(end)
+                allies[one].update(end)
                 opposites[one].update(other)
         scales.update(*ends)
     for words in _lines("="):
@@ -106,7 +129,8 @@ def _lexicon() -> _Lexicon:
             opposites[first].update(far.split())
     return _Lexicon(
         {word: frozenset(near - {word}) for word, near in kin.items()},
-        {word: frozenset(far - kin[word] - {word}) for word, far in opposites.items()},
+        {word: frozenset(near - kin[word] - {word}) for word, near in allies.items()},
+        {word: frozenset(far - kin[word] - allies[word] - {word}) for word, far in opposites.items()},
         frozenset(scales),
         frozenset(common),
     )
