@@ -16,8 +16,8 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, nullcontext
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -58,7 +58,7 @@ async def serve(
     """
     address = _address(http, token) if http is not None else None
     async with AsyncExitStack() as stack:
-        wires = stack.enter_context(_wires()) if address is None else None
+        wires = _wires() if address is None else None
         _log_to(options.state_folder / "logs")
         if options.offline:
             from orchestrator.offline import stand_ins
@@ -94,25 +94,15 @@ def _log_to(folder: Path) -> None:
 # --- standard input and output ----------------------------------------------------------------------------
 
 
-@contextmanager
-def _wires() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Standard input and output for us alone; others read nothing, and write to standard error."""
+def _wires() -> tuple[BinaryIO, BinaryIO]:
+    """Standard input and output for us alone, for good: others read nothing and write to standard error."""
     sys.stdout.flush()
-    taken = [os.dup(0), os.dup(1)]
+    taken = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     os.close(nothing)
-    try:
-        with os.fdopen(taken[0], "rb", closefd=False) as read, os.fdopen(taken[1], "wb") as write:
-            try:
-                yield read, write
-            finally:
-                sys.stdout.flush()
-                os.dup2(taken[0], 0)
-                os.dup2(taken[1], 1)
-    finally:
-        os.close(taken[0])
+    return os.fdopen(taken[0], "rb"), os.fdopen(taken[1], "wb")
 
 
 async def _over_stdio(gateway: Gateway, stdin: BinaryIO, stdout: BinaryIO) -> None:
@@ -127,11 +117,8 @@ async def _over_stdio(gateway: Gateway, stdin: BinaryIO, stdout: BinaryIO) -> No
         lines = _lines(stdin)
     else:
         lines = anyio.wrap_file(io.TextIOWrapper(stdin, encoding="utf-8", errors="replace"))
-    try:
-        async with stdio_server(stdin=lines, stdout=anyio.wrap_file(wire)) as (read, write):
-            await gateway.server.run(Reread(read), write, gateway.server.create_initialization_options())
-    finally:
-        wire.detach()  # else its end would close the descriptor under us
+    async with stdio_server(stdin=lines, stdout=anyio.wrap_file(wire)) as (read, write):
+        await gateway.server.run(Reread(read), write, gateway.server.create_initialization_options())
 
 
 def _is_pipe(stream: BinaryIO) -> bool:

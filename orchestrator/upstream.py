@@ -29,7 +29,8 @@ from pydantic import RootModel, ValidationError
 from orchestrator import mend
 from orchestrator.errors import McpUnavailable, RunError
 from orchestrator.events import ToolInfo
-from orchestrator.mcp_wire import CONNECT_SECONDS, CallFailed, WireError, dispatcher, explained
+from orchestrator.mcp_faults import CallFailed, WireError, explained
+from orchestrator.mcp_wire import CONNECT_SECONDS, dispatcher
 from orchestrator.settings import Server
 
 __all__ = ["CallFailed", "Progress", "Result", "Tool", "Upstream", "connect"]
