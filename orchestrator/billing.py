@@ -29,6 +29,20 @@ LEAST_MISSED: Final = 0.01
 
 
 @dataclass(frozen=True)
+class Clearing:
+    """When the service clears old tool results from the context, which costs it its cache."""
+
+    trigger: int
+    """Prompt tokens from which it does."""
+    keep: int
+    """Results that it leaves."""
+
+    def possible(self, context: int, results: int) -> bool:
+        """Whether a pass that reads `context` tokens, with so many results in them, may have lost some."""
+        return context >= self.trigger and results > self.keep
+
+
+@dataclass(frozen=True)
 class Billing:
     """How the service bills: the dearest way unless it has shown another."""
 
@@ -59,14 +73,18 @@ class _Pass:
     context: int
     shown_bytes: int = 0
     """Visible output and tool results that stand in the context after it."""
+    results: int = 0
+    """Tool results that the conversation holds after it."""
     usage: Usage | None = None
 
 
 class Teacher:
     """A fold over events that learns how the service bills from every settled pass."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, clearing: Clearing | None = None) -> None:
         self._run = run
+        self._clearing = clearing
+        self._results = 0
         self._passes: list[_Pass] = []
         self._earlier = 0
         self._fresh = 0
@@ -93,13 +111,19 @@ class Teacher:
         match event:
             case PassStarted(purpose="answer" | "correction"):
                 if not self._passes or self._passes[-1].step != event.step:
-                    self._passes.append(_Pass(event.step, event.context_tokens))
+                    self._passes.append(_Pass(event.step, event.context_tokens, results=self._results))
             case TextDelta() if self._passes:
                 self._passes[-1].shown_bytes += len(event.text.encode("utf-8", "replace"))
             case ToolResult() if self._passes and not event.denied:
+                self._results += 1
                 self._passes[-1].shown_bytes += event.bytes
+                self._passes[-1].results = self._results
             case PassFinished(purpose="answer" | "correction"):
                 self._settle(event)
+
+    def recall(self, results: int) -> None:
+        """The conversation that is carried on holds so many results already."""
+        self._results += results
 
     def _settle(self, event: PassFinished) -> None:
         usage = [entry for entry in event.usage if entry.kind in ("message", "fallback_message")]
@@ -123,16 +147,24 @@ class Teacher:
             return
         self._earlier += before.usage.prompt_tokens
         self._read_again += after.usage.cache_read_tokens
-        grown = after.usage.prompt_tokens - before.usage.prompt_tokens - before.usage.output_tokens
-        if grown > 0:  # else the service cleared old results
+        known = before.usage.prompt_tokens + before.usage.output_tokens
+        grown = after.usage.prompt_tokens - known
+        if grown > 0 and not self._cleared(known, before):
             self._grown += grown
             self._grown_bytes += before.shown_bytes
+
+    def _cleared(self, known: int, before: _Pass) -> bool:
+        """Whether the growth behind this pass may hide that old results were cleared."""
+        most = known + Billing().tokens(before.shown_bytes)
+        return self._clearing is not None and self._clearing.possible(most, before.results)
 
     def _compare_sum(self, passes: list[_Pass], usage: list[Usage]) -> None:
         if len(passes) < 2:
             return
         first = passes[0].context
         total = sum(entry.prompt_tokens for entry in usage)
+        if any(self._cleared(total, entry) for entry in passes[:-1]):
+            return
         # what one pass adds is read in every later one
         weighted = sum((len(passes) - 1 - at) * entry.shown_bytes for at, entry in enumerate(passes[:-1]))
         grown = max(total - len(passes) * first, 0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
-from orchestrator.billing import Billing, Teacher
+from orchestrator.billing import Billing, Clearing, Teacher
 from orchestrator.errors import LimitExceeded
 from orchestrator.events import (
     Charge,
@@ -67,16 +67,6 @@ class Denial:
     limit: LimitExceeded
     message: str
     ends: bool
-
-
-@dataclass(frozen=True)
-class Clearing:
-    """When the service clears old tool results from the context, which costs it its cache."""
-
-    trigger: int
-    """Prompt tokens from which it does."""
-    keep: int
-    """Results that it leaves."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +132,7 @@ class Budget:
     warnings: list[LimitName] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._teacher = Teacher(self.run)
+        self._teacher = Teacher(self.run, self.clearing)
         self._open: dict[int, _Pass] = {}
         self._booked: dict[int, float] = {}
         self._open_calls: dict[str, ToolCall] = {}
@@ -230,6 +220,12 @@ class Budget:
                     self._count(event)
                 case ToolResult():
                     self._open_calls.pop(event.id, None)
+
+    def recall(self, events: Iterable[Event]) -> None:
+        """Take over the results in a conversation that is carried on: the service may clear them."""
+        held = [event.bytes for event in events if isinstance(event, ToolResult)]
+        self._result_bytes += held
+        self._teacher.recall(len(held))
 
     def settle_open(self) -> list[Charge]:
         """Charges for everything that was cut short, at its upper bound, marked as estimated."""
@@ -611,7 +607,7 @@ class Budget:
         """Upper estimate of reading the conversation: as before, or anew where old results may be cleared."""
         usd = self.billing.input_usd(rates, context, reread)
         rule = self.clearing
-        if rule is None or context < rule.trigger or len(self._result_bytes) <= rule.keep:
+        if rule is None or not rule.possible(context, len(self._result_bytes)):
             return usd
         old = sum(self._result_bytes[: len(self._result_bytes) - rule.keep])
         freed = int(self.billing.tokens(old, 0) * LEAST_CLEARED)

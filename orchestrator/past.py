@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator import prompts, trace
 from orchestrator.backends import sessions
-from orchestrator.billing import Billing, Teacher
+from orchestrator.billing import Billing, Clearing, Teacher
 from orchestrator.errors import UsageError
 from orchestrator.events import Checkpoint, Ending, Event, LimitReached, RunFailed, RunStarted
 from orchestrator.result import resumed
@@ -66,6 +66,10 @@ class Past:
         """The events of the runs whose spend counts here too."""
         return self._events(resumed(self.runs) if self.resumes else ())
 
+    def held(self) -> Iterator[Event]:
+        """The events of the whole chain: what a conversation that carries it on holds already."""
+        return self._events(self.runs)
+
     def conversation(self, backend: str, model: str, folder: Path | None) -> tuple[Checkpoint, ...]:
         """The checkpoints to carry on, where the conversation is whole, of this backend and this model.
 
@@ -108,7 +112,7 @@ def _whole(run: Sequence[Record]) -> bool:
     return ended and not any(isinstance(record.event, LimitReached | RunFailed) for record in run)
 
 
-def learned(folder: Path, like: RunStarted) -> Billing | None:
+def learned(folder: Path, like: RunStarted, clearing: Clearing | None = None) -> Billing | None:
     """How the service billed the last run of the same model, servers, address and key; never offline ones."""
     same = ("model", "servers", "base_url", "key_fingerprint", "backend")
     for path in reversed(trace.run_files(folder)[-RUNS_LOOKED_AT:]):
@@ -120,7 +124,7 @@ def learned(folder: Path, like: RunStarted) -> Billing | None:
         if not isinstance(first, RunStarted) or first.offline:
             continue
         if all(getattr(first, name) == getattr(like, name) for name in same):
-            teacher = Teacher(path.stem)
+            teacher = Teacher(path.stem, clearing)
             for record in records:
                 teacher.see(record.event)
             if teacher.billing is not None:

@@ -11,7 +11,8 @@ from typing import Final
 
 from orchestrator import __version__, prompts, trace
 from orchestrator.backends import Backend, RunContext, choose
-from orchestrator.budget import Budget, Clearing
+from orchestrator.billing import Clearing
+from orchestrator.budget import Budget
 from orchestrator.daily import DailyCap
 from orchestrator.errors import ConfigurationError, LimitExceeded, UsageError
 from orchestrator.events import RunStarted
@@ -81,6 +82,7 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
     )
     context.budget.opening_bytes += len((context.system + prompt).encode())
     context.budget.replay(past.spent())
+    context.budget.recall(past.held() if conversation else ())
     _require_room(context.budget, options, run_id, held)
     file = Trace(path, run_id, content=not options.no_content, secrets=options.secrets())
     held.callback(file.close)
@@ -109,14 +111,15 @@ def _started(question: str, options: Options, past: Past) -> RunStarted:
 def _budget(started: RunStarted, options: Options, run_id: str, registry: Registry) -> Budget:
     engine = started.backend == "agent-sdk"
     clears = options.clear_trigger is not None and not engine
+    clearing = Clearing(options.clear_trigger or 0, options.clear_keep) if clears else None
     return Budget(
         limits=options.limits,
         prices=_prices(options, options.servers()),
         model=options.model,
         run=run_id,
         fallbacks=options.uses_fallbacks and not engine,
-        clearing=Clearing(options.clear_trigger or 0, options.clear_keep) if clears else None,
-        learned=None if options.offline else learned(options.runs_folder, started),
+        clearing=clearing,
+        learned=None if options.offline else learned(options.runs_folder, started, clearing),
         question_bytes=len(started.question.encode()),
         opening_bytes=len(started.servers) * TOOL_LIST_BYTES + PREAMBLE_BYTES,
         unseen_passes=1 if engine else 0,

@@ -24,6 +24,7 @@ from orchestrator.backends.messages import (
     size,
     tools_listed,
 )
+from orchestrator.billing import Billing
 from orchestrator.budget import Budget
 from orchestrator.events import (
     Event,
@@ -174,8 +175,11 @@ class StreamFold:
             self._unmeasured_thinking = False
 
     def _seen(self) -> int:
-        """Upper estimate of the open pass's output tokens so far."""
-        visible = self.budget.billing.tokens(self._output_bytes, self._pass_blocks)
+        """Upper estimate of the open pass's output tokens so far.
+
+        An answer may be in another language than the results from which rates were learned.
+        """
+        visible = Billing().tokens(self._output_bytes, self._pass_blocks)
         return visible + ceil(self._thinking * THINKING_MARGIN)
 
     def _grown(self) -> Iterator[Event]:

@@ -69,16 +69,16 @@ def serving(apps: Sequence[tuple[ASGIApp, socket.socket]]) -> Iterator[None]:
 async def serving_here(apps: Sequence[tuple[ASGIApp, socket.socket]]) -> AsyncIterator[None]:
     """Serve in the running event loop, beside the client: neither is far ahead of the other."""
     servers = [_Quiet(_config(app)) for app, _ in apps]
-    async with asyncio.TaskGroup() as group:
-        for server, (_, bound) in zip(servers, apps, strict=True):
-            group.create_task(server.serve(sockets=[bound]))
-        try:
-            yield
-        finally:
-            for server in servers:
-                server.should_exit = server.force_exit = True
-    for _, bound in apps:
-        bound.close()
+    pairs = zip(servers, apps, strict=True)
+    running = asyncio.gather(*(server.serve(sockets=[bound]) for server, (_, bound) in pairs))
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.should_exit = server.force_exit = True
+        await running
+        for _, bound in apps:
+            bound.close()
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
