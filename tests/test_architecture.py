@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +25,7 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
         " sources urls streaming pagetext records harvest excerpts"
         " citations reading references nearest markers markdown sentences support values words judge",
         "backends upstream mcp_wire mcp_faults mend",
-        "runner starting past prompts result",
+        "runner starting past prompts result outcome",
         "render rewrite notation gateway doors desk relay answers conversation caps parts hosts jsonedit",
         "cli commands __main__ argv console history checking progress doctor",
     )
@@ -46,6 +48,11 @@ SDKS = {
 }
 """The modules that may know an SDK, besides the stand-ins for `mcp`."""
 SDKS["mcp_types"] = SDKS["mcp"]
+
+DISTRIBUTIONS = {"markdown_it_py": "markdown_it"}
+"""Packages whose import has another name."""
+BROUGHT = {"anyio", "httpx2", "mcp_types", "pydantic", "pydantic_core", "starlette", "uvicorn"}
+"""What the SDKs and pydantic-settings are built on and show in their own interfaces."""
 
 CEILING = 360
 """Lines of a module."""
@@ -119,6 +126,16 @@ def test_an_sdk_is_known_where_it_belongs_and_nowhere_else(sdk: str) -> None:
         if any(name.split(".")[0] == sdk for name in imported(path))
     }
     assert knowing <= SDKS[sdk]
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """Or is brought along, for good, by one that is."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split(r"[<>=\[]", line)[0].replace("-", "_").lower() for line in project["dependencies"]}
+    declared = {DISTRIBUTIONS.get(name, name) for name in declared}
+    foreign = {name.split(".")[0] for path in modules(offline=True) for name in imported(path)}
+    foreign -= set(sys.stdlib_module_names) | {"orchestrator"}
+    assert foreign - declared - BROUGHT == set()
 
 
 @pytest.mark.parametrize(
