@@ -13,24 +13,29 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orchestrator import judge, prompts
-from orchestrator.backends import choose
+from orchestrator import judge, outcome, prompts
+from orchestrator.backends import Conversation, choose
 from orchestrator.budget import REMEDY
 from orchestrator.citations import Checked, check, correction
-from orchestrator.errors import STATUS_OF_LIMIT, BackendError, Interrupted, LimitExceeded, RunError
+from orchestrator.errors import (
+    BackendError,
+    Interrupted,
+    LimitExceeded,
+    McpUnavailable,
+    RateLimited,
+    RunError,
+)
 from orchestrator.events import (
     CitationsChecked,
-    Ending,
     Event,
     LimitName,
     LimitReached,
     RunFailed,
     RunFinished,
-    Status,
     TextDelta,
     ToolCall,
 )
@@ -102,6 +107,7 @@ class Run:
         self.budget = self.prepared.context.budget
         self.registry = self.prepared.context.registry
         self.ids_shown = self.backend.ids_shown
+        self._known_before = len(self.registry)
 
     async def run(self) -> Result:
         """Run to the end and return the result; a run that fails has one too.
@@ -120,8 +126,10 @@ class Run:
             log.debug("a fault of our own", exc_info=True)
             failure = BackendError(f"{type(error).__name__}: {error} (a fault of this program)", "ours")
         finally:
-            self._settle()
-            self.emit(self._ending(failure, self.now() - began))
+            try:
+                self._settle()
+            finally:  # a listener that fails again must not keep the ending out of the file
+                self.emit(self._ending(failure, self.now() - began))
         return fold([*self.prepared.earlier, self.records], self.prepared.trace.path)
 
     def emit(self, *events: Event) -> None:
@@ -145,7 +153,7 @@ class Run:
             self.budget.judge(event)
 
     async def _answer(self, began: float) -> None:
-        """The loop, and where a limit or a broken stream ends it, the final request."""
+        """The loop, and where a limit or a failure ends it, the final request from what was found."""
         limit_seconds = self.options.limits.max_seconds
         kept = min(FINAL_SECONDS, limit_seconds / 5) if limit_seconds is not None else 0.0
         last = None if limit_seconds is None else began + limit_seconds
@@ -154,68 +162,90 @@ class Run:
             await self._converse(loop_end)
         except LimitExceeded as limit:
             self._settle()
-            self._reach(limit, "answered from what was found")
-            if not (self.checked and self.draft):
+            self._reach(limit, "answering from what was found" if len(self.registry) else "nothing was found")
+            if len(self.registry):
                 await self._final(limit, last)
-        except BackendError as error:
-            if not len(self.registry):
+            elif limit.limit != "empty_searches":
+                raise
+        except (BackendError, McpUnavailable, RateLimited) as error:
+            if not outcome.searched_well(self.records):
                 raise
             self._settle()
-            self.warnings.append(f"{error}; the answer is from what was found before")
+            self.warnings.append(f"{prompts.plain(error)}; the answer is from what was found before")
             await self._final(error, last)
 
     async def _converse(self, deadline: float | None) -> None:
-        async with self.backend.conversation() as conversation:
+        async with AsyncExitStack() as open_until_the_end:
+            async with self._until(deadline):
+                conversation = await open_until_the_end.enter_async_context(self.backend.conversation())
             await self._take(conversation.turn(self.prepared.prompt), deadline)
             prompt = await self._review(deadline)
-            if prompt is None or not self._affordable(prompt):
-                return
-            before = self.draft
+            if prompt is not None and self._affordable(prompt):
+                await self._correct(conversation, prompt, deadline)
+
+    async def _correct(self, conversation: Conversation, prompt: str, deadline: float | None) -> None:
+        """The one correction turn; where it comes to nothing, the answer stays as it is."""
+        before, self.draft = self.draft, ""
+        try:
+            await self._take(conversation.turn(prompt, "correction"), deadline)
+        except RunError as error:
+            self._settle()
+            self._give_up(error, "the answer was not corrected")
             self.draft = ""
-            try:
-                await self._take(conversation.turn(prompt, "correction"), deadline)
-                await self._review(deadline)
-            except LimitExceeded:
-                self.draft = before
-                raise
+        if self.draft.strip():
+            await self._review(deadline)
+        else:
+            self.draft = before
 
     async def _final(self, reason: RunError, deadline: float | None) -> None:
-        """The final request; `reason` is what the run ends with when even that cannot be paid."""
+        """The final request, and once more where its citations do not hold.
+
+        Raises `reason` when no answer comes of it; what had been written before is kept then.
+        """
         partial, self.draft = self.draft, ""
-        correcting = ""
-        for _ in range(2):
-            plan = self.budget.final_request()
-            if plan is None:
-                break
-            self.ids_shown = True
-            evidence = self.registry.evidence(self.prepared.question, plan.evidence_bytes)
-            prompt = prompts.final(self.prepared.question, evidence, prompts.plain(reason)) + correcting
-            before, self.draft = self.draft, ""
-            try:
-                await self._take(self.backend.answer(prompt, plan.max_tokens), deadline)
-            except RunError as error:
-                self._settle()
-                self.draft = before or self.draft or partial
-                if isinstance(error, LimitExceeded):
-                    self._reach(error, "kept what there was")
-                if not before:
-                    raise reason from error
-                return
-            wanted = await self._review(deadline)
-            if wanted is None:
-                return
-            correcting = f"\n\n{wanted}"
-        if not self.draft:
-            self.draft = partial
+        if not await self._request_answer(reason, "", deadline):
+            if len(self.draft) <= len(partial):
+                self.draft, self.ids_shown = partial, self.backend.ids_shown
             raise reason
+        wanted = await self._review(deadline)
+        if wanted is None:
+            return
+        before = self.draft
+        if await self._request_answer(reason, f"\n\n{wanted}", deadline):
+            await self._review(deadline)
+        else:
+            self.draft = before
+
+    async def _request_answer(self, reason: RunError, wanted: str, deadline: float | None) -> bool:
+        """One final request; whether the draft holds its answer. What it left unfinished stands there too."""
+        self.draft, self.ids_shown = "", True
+        plan = self.budget.final_request()
+        if plan is None:
+            return False
+        evidence = self.registry.evidence(self.prepared.question, plan.evidence_bytes)
+        prompt = prompts.final(self.prepared.question, evidence, prompts.plain(reason)) + wanted
+        try:
+            self._require_step()
+            await self._take(self.backend.answer(prompt, plan.max_tokens), deadline)
+        except RunError as error:
+            self._settle()
+            self._give_up(error, "the final request came to nothing")
+            return False
+        return bool(self.draft.strip())
 
     async def _take(self, events: AsyncIterator[Event], deadline: float | None) -> None:
         """Emit everything a backend says, until it ends, a limit is reached or the time is up."""
+        async with self._until(deadline), _closing(events):
+            async for event in events:
+                self.emit(event)
+
+    @asynccontextmanager
+    async def _until(self, deadline: float | None) -> AsyncIterator[None]:
+        """End what takes longer. Raises LimitExceeded."""
         left = None if deadline is None else max(deadline - self.now(), 0.0)
         try:
-            async with asyncio.timeout(left) as clock, _closing(events):
-                async for event in events:
-                    self.emit(event)
+            async with asyncio.timeout(left) as clock:
+                yield
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -235,13 +265,7 @@ class Run:
 
     async def _judged(self, checked: Checked, deadline: float | None) -> Checked:
         """Put what words could not settle to a small model, where the budget pays it."""
-        asked = [
-            (verdict, source.excerpts)
-            for verdict in checked.verdicts
-            if verdict.verdict in ("unsupported", "unknown")
-            and (source := self.registry.by_id(verdict.source or ""))
-            and source.excerpts
-        ]
+        asked = judge.open_cases(checked.verdicts, self.registry)
         if not asked:
             return checked
         prompt = judge.judge_prompt([(at, v.sentence, texts) for at, (v, texts) in enumerate(asked)])
@@ -249,12 +273,13 @@ class Run:
         backend = choose(replace(self.prepared.context, options=options), self.backend.name)
         before, self.draft = self.draft, ""
         try:
+            self._require_step()
             room = self.budget.max_tokens(len(prompt.encode()), hosted=False, model=options.model)
             await self._take(backend.answer(prompt, min(room, JUDGE_OUTPUT), "judge"), deadline)
             said = judge.parse_verdicts(self.draft, len(asked))
         except RunError as error:
             self._settle()
-            self.warnings.append(f"the judge could not be asked: {error}")
+            self._give_up(error, "the judge could not be asked")
             return checked
         finally:
             self.draft = before
@@ -262,20 +287,32 @@ class Run:
 
     def _affordable(self, prompt: str) -> bool:
         """Whether a correction turn fits into money and steps; else the answer stays as it is."""
-        steps = self.options.limits.max_steps
-        if steps is not None and self.budget.step >= steps:
-            return False
         try:
+            self._require_step()
             self.budget.max_tokens(len(prompt.encode()))
         except LimitExceeded as limit:
-            self.warnings.append(f"the answer was not corrected: {limit}")
+            self._give_up(limit, "the answer was not corrected")
             return False
         return True
+
+    def _require_step(self) -> None:
+        """Raises LimitExceeded when all steps are used."""
+        used, most = self.budget.step, self.options.limits.max_steps
+        if most is not None and used >= most:
+            what = f"all {most} steps are used{REMEDY}--max-steps"
+            raise LimitExceeded("max_steps", used + 1, most, what)
 
     def _settle(self) -> None:
         charges = self.budget.settle_open()
         if charges:
             self.emit(*charges)
+
+    def _give_up(self, error: RunError, outcome: str) -> None:
+        """Say why something that was tried besides came to nothing."""
+        if isinstance(error, LimitExceeded):
+            self._reach(error, outcome)
+        else:
+            self.warnings.append(f"{outcome}: {prompts.plain(error)}")
 
     def _reach(self, limit: LimitExceeded, done: str) -> None:
         self.emit(
@@ -284,8 +321,14 @@ class Run:
             )
         )
 
-    def _ending(self, error: RunError | None, seconds: float) -> Ending:
-        status, message = self._judgement() if error is None else (error.status, str(error))
+    def _ending(self, error: RunError | None, seconds: float) -> RunFinished | RunFailed:
+        if error is None:
+            found_more, strict = len(self.registry) > self._known_before, self.options.strict
+            status, message = outcome.of(
+                self.draft, self.checked, self.records, found_more=found_more, strict=strict
+            )
+        else:
+            status, message = error.status, str(error)
         common = {
             "status": status,
             "answer": self.draft,
@@ -297,27 +340,6 @@ class Run:
         if error is None or isinstance(error, LimitExceeded):
             return RunFinished.model_validate(common)
         return RunFailed.model_validate(common | {"boundary": error.boundary})
-
-    def _judgement(self) -> tuple[Status, str]:
-        """The status of a run that has its answer: is it backed?"""
-        checked = self.checked
-        if not self.draft.strip() or checked is None:
-            return "failed", "the model ended without an answer; ask again or with more --max-output-tokens"
-        searched = any(isinstance(record.event, ToolCall) for record in self.records)
-        if not len(self.registry) and (searched or checked.coverage.factual):
-            limit = self.limits_reached[-1] if self.limits_reached else "empty_searches"
-            status = STATUS_OF_LIMIT[limit]
-            return status, "nothing was found to answer from: ask in other words, or see doctor"
-        if checked.dangling:
-            return "uncited", f"{len(checked.dangling)} citations name nothing that a tool returned"
-        if checked.coverage.factual and not checked.coverage.cited:
-            return "uncited", "the answer states facts and cites nothing; ask again, or see the sources found"
-        if self.options.strict and checked.unsupported:
-            return (
-                "uncited",
-                f"{len(checked.unsupported)} citations are not supported by their source (--strict)",
-            )
-        return "done", ""
 
 
 @asynccontextmanager

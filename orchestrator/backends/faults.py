@@ -19,8 +19,11 @@ from orchestrator.settings import ANTHROPIC_URL
 
 _MCP: Final = re.compile(r"mcp server", re.I)
 _MCP_NAME: Final = re.compile(r"mcp server '([^']+)'", re.I)
-_UNAUTHORISED: Final = re.compile(r"authenticat|authoriz|unauthori|\b40[13]\b", re.I)
-_LIMITED: Final = re.compile(r"rate limit|too many requests|\b429\b", re.I)
+_UNAUTHORISED: Final = re.compile(
+    r"authenticat|authori[sz]|forbidden|oauth|client registration|\b40[13]\b", re.I
+)
+_UNPAID: Final = re.compile(r"\b402\b|credit", re.I)
+_LIMITED: Final = re.compile(r"rate.limit|too many requests|\b429\b", re.I)
 _NO_CONNECTOR: Final = re.compile(r"mcp_servers|mcp_toolset|mcp-client|\bmcp\b", re.I)
 _TOO_LONG: Final = re.compile(r"prompt is too long(?:\D*(\d+)\D+(\d+))?", re.I)
 _BETA_REFUSED: Final = re.compile(r"anthropic-beta", re.I)
@@ -131,14 +134,21 @@ def context_exceeded(value: str | None = None, ceiling: str | None = None) -> Li
 def _mcp(fault: Fault, said: str, service: Service) -> RunError:
     named = _MCP_NAME.search(said)
     name = named[1] if named else " or ".join(service.servers)
-    if _LIMITED.search(said):
-        return rate_limited(f"The search server {name}", fault.retry_after)
-    if _UNAUTHORISED.search(said):
-        return McpUnavailable(
-            f"The search server {name} refused its key: check it (PARALLEL_API_KEY for Parallel's),"
-            f" or unset it where the server works without ({said})"
-        )
-    return McpUnavailable(
+    return search_refusal(name, said, fault.retry_after) or McpUnavailable(
         f"The search server {name} cannot be reached from the model service: try again, choose another"
         f" with --server, or use --backend agent-sdk ({said})"
     )
+
+
+def search_refusal(server: str, said: str, retry_after: float | None = None) -> RunError | None:
+    """What a search server's own words mean: its rate limit, its key, its price; None for anything else."""
+    if _LIMITED.search(said):
+        return rate_limited(f"The search server {server}", retry_after)
+    if _UNPAID.search(said):
+        return McpUnavailable(f"The search server {server} wants payment first ({said})")
+    if _UNAUTHORISED.search(said):
+        return McpUnavailable(
+            f"The search server {server} refused its key: check it (PARALLEL_API_KEY for Parallel's),"
+            f" or unset it where the server works without ({said})"
+        )
+    return None

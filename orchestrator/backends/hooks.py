@@ -21,11 +21,11 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import HookCallback, HookEvent
 
-from orchestrator.backends.faults import context_exceeded, rate_limited
+from orchestrator.backends.faults import context_exceeded, rate_limited, stopped
 from orchestrator.backends.messages import encodable, parsed, result_text, size
 from orchestrator.backends.wire import StreamFold
 from orchestrator.budget import Budget, Denial
-from orchestrator.errors import BackendError, LimitExceeded, Refused, RunError
+from orchestrator.errors import BackendError, LimitExceeded, RunError
 from orchestrator.events import Event, PassFinished, Purpose, ToolCall, ToolResult
 from orchestrator.sources import Registry, clean
 
@@ -272,25 +272,8 @@ class Passes:
 
     def unwanted(self) -> RunError:
         """Why a turn that ended with one of `UNWANTED_NEXT` cannot go on."""
-        match self.stop_reason:
-            case "refusal":
-                details = self._fold.stop_details if self._fold else {}
-                category = details.get("category")
-                reason = details.get("explanation") or "it gave no reason"
-                return Refused(
-                    f"The model declined to answer ({category or 'no category'}): {reason};"
-                    " ask in other words",
-                    category,
-                )
-            case "max_tokens":
-                return LimitExceeded(
-                    "max_tokens",
-                    self._max_tokens,
-                    self._max_tokens,
-                    f"the answer was cut at {self._max_tokens} output tokens;"
-                    " raise --max-output-tokens, or --max-usd where that lowered it",
-                )
-        return context_exceeded()
+        details = self._fold.stop_details if self._fold else {}
+        return stopped(self.stop_reason, details, self._max_tokens) or context_exceeded()
 
 
 def never_sent(text: str) -> bool:

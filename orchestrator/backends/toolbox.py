@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.backends.faults import rate_limited
+from orchestrator.backends.faults import search_refusal
 from orchestrator.errors import McpUnavailable, RunError
 from orchestrator.events import ToolInfo, ToolsListed
 from orchestrator.settings import Server
@@ -17,9 +17,6 @@ from orchestrator.settings import Server
 LONGEST_NAME: Final = 64
 """Characters of a tool's full name; the service refuses the whole request for one longer name."""
 LONGEST_ALIAS: Final = 30
-_UNAUTHORISED: Final = re.compile(r"\b40[13]\b|unauthori[sz]ed|forbidden|oauth|client registration", re.I)
-_UNPAID: Final = re.compile(r"\b402\b|credit", re.I)
-_LIMITED: Final = re.compile(r"\b429\b|too many requests|rate.limit", re.I)
 
 
 def aliases(servers: Sequence[Server]) -> dict[str, Server]:
@@ -93,15 +90,8 @@ class Toolbox:
 def unavailable(server: str, status: Mapping[str, Any]) -> RunError:
     """Why a server that is not connected cannot be used, in words."""
     said = str(status.get("error") or status.get("status") or "it was not started").rstrip(".")
-    if status.get("status") == "needs-auth" or _UNAUTHORISED.search(said):
-        return McpUnavailable(
-            f"The search server {server} refused its key: check it (PARALLEL_API_KEY for Parallel's),"
-            f" or unset it where the server works without ({said})"
-        )
-    if _LIMITED.search(said):
-        return rate_limited(f"The search server {server}", None)
-    if _UNPAID.search(said):
-        return McpUnavailable(f"The search server {server} wants payment first ({said})")
-    return McpUnavailable(
+    if status.get("status") == "needs-auth":
+        said = f"unauthorised: {said}"
+    return search_refusal(server, said) or McpUnavailable(
         f"The search server {server} cannot be reached: try again, or choose another with --server ({said})"
     )
