@@ -44,14 +44,16 @@ SEARCH_USD: Final = 0.001
 ROUNDING: Final = 1e-9
 CHUNK: Final = 8
 """Loops that one process plays before it says what came of them."""
+MEMORY: Final = next((folder for folder in (Path("/dev/shm"),) if folder.is_dir()), None)
+"""Where run files stand: each of their lines is flushed to its disk."""
 STREAM_FAULTS: Final = ("dropped_stream", "error_event", "no_usage")
 ODD_FAULTS: Final = (
     "refusal", "partial_refusal", "max_tokens", "context_exceeded", "empty", "double_start", "unknown_block",
     "unknown_event", "unknown_delta", "unknown_stop_reason", "unknown_fields", "citations_only",
 )  # fmt: skip
 FIRST_FAULTS: Final = ("429", "500", "529", "sticky_fallback")
-DEARER: Final = ("fallback", "sticky_fallback")
-"""Faults behind which another model serves: the service bills no longer as it began."""
+SAYS_NOTHING: Final = {"empty", "unknown_stop_reason", "citations_only"}
+"""Faults with which a response may end well and be empty."""
 WORDS: Final = [
     "the", "statement", "runs", "its", "block", "and", "leaves", "context", "whatever", "happens", "inside",
     "because", "an", "exception", "is", "passed", "to", "exit", "method", "which", "may", "suppress", "it",
@@ -195,6 +197,19 @@ class Outcome:
         return max(entry["usd"] for entry in self.passes)
 
     @property
+    def settled(self) -> bool:
+        """Whether every response of this run must have ended with its usage."""
+        told, cut = self.loop.behaviour, "max_usd" in self.result.limits_reached
+        return told["usage"] and not cut and not self.loop.faults & set(STREAM_FAULTS)
+
+    @property
+    def nothing_to_answer(self) -> bool:
+        """The model declined or said nothing, or a fault or a limit came before anything was found."""
+        if self.result.status == "refusal" or self.loop.faults & SAYS_NOTHING:
+            return True
+        return not self.result.sources and bool(self.loop.faults or self.result.limits_reached)
+
+    @property
     def timidity(self) -> float | None:
         """For a loop that money ended: (spent before the final request + the next pass) / allowed."""
         loop_passes = len(self.passes) - 1  # the last one is the final request
@@ -207,25 +222,23 @@ class Outcome:
 
 def broken(outcome: Outcome) -> list[str]:
     """What this outcome breaks of the promise."""
-    result, bill = outcome.result, outcome.bill
+    loop, result, bill = outcome.loop, outcome.result, outcome.bill
     found = []
     if outcome.over > outcome.allowed_over + ROUNDING and not outcome.dearer:
-        found.append(f"bill ${bill:.6f} above cap ${outcome.loop.cap}")
+        found.append(f"bill ${bill:.6f} above cap ${loop.cap}")
     if result.ledger.usd < bill - ROUNDING:
         found.append(f"ledger ${result.ledger.usd:.6f} below bill ${bill:.6f}")
     if outcome.exact and abs(result.ledger.usd - bill) > ROUNDING:
         found.append(f"exact ledger ${result.ledger.usd:.9f} is not the bill ${bill:.9f}")
-    if result.ledger.cap is not None and result.ledger.usd > max(result.ledger.cap, bill) + ROUNDING:
-        found.append(f"ledger ${result.ledger.usd:.6f} above cap and bill")
-    # a service that broke off before anything was found is a failed run, which resume completes
-    if not result.answer.strip() and result.status != "refusal" and not (_cut_off(outcome)):
+    if not outcome.exact and outcome.settled:
+        found.append("estimated although every response ended with its usage")
+    if outcome.oversized or outcome.dearer:
+        return found  # what was too dear is paid for, and may have taken the final answer's share
+    if result.ledger.usd > loop.cap + ROUNDING:
+        found.append(f"ledger ${result.ledger.usd:.6f} above cap ${loop.cap}")
+    if not result.answer.strip() and not outcome.nothing_to_answer:
         found.append(f"no answer ({result.status}: {result.message})")
     return found
-
-
-def _cut_off(outcome: Outcome) -> bool:
-    broke = outcome.loop.faults & {"dropped_stream", "error_event", "429", "500", "529", "empty"}
-    return bool(broke) and outcome.result.status == "failed" and not outcome.result.sources
 
 
 @dataclass
@@ -321,9 +334,8 @@ class Report:
 async def play(numbered: Sequence[tuple[int, Loop]], backend: str, modes: Sequence[str] = MODES) -> Report:
     """Play loops in these modes, one after the other, against stand-ins of their own."""
     report = Report()
-    memory = Path("/dev/shm")  # a run file is flushed to the disk line by line
     async with offline.in_step() as double:
-        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             money = Money(double, Path(folder), backend, report.refused)
             for at, loop in numbered:
                 for outcome in await money.play(loop, modes):
@@ -373,7 +385,10 @@ def show(mode: str, outcomes: Sequence[Outcome], refused: int) -> None:
         above = sum(o.over > ROUNDING for o in special)
         highest = max((o.bill / o.loop.cap for o in special), default=0)
         print(f"  {name}: {len(special)} runs, {above} above the cap, highest bill/cap {highest:.3f}")
-    quantiles("ledger above bill where estimated", [o.excess for o in outcomes if not o.exact])
+    answered = [o for o in outcomes if o.result.answer.strip()]
+    print(f"  without an answer {len(outcomes) - len(answered)}")
+    quantiles("ledger above bill where estimated, all", [o.excess for o in outcomes if not o.exact])
+    quantiles("ledger above bill where estimated, answered", [o.excess for o in answered if not o.exact])
     cached = [o for o in outcomes if o.loop.behaviour["caching"] == "cached"]
     quantiles("allowed money used, cached", [used for o in cached if (used := o.timidity) is not None])
 
