@@ -132,7 +132,7 @@ def inspected(node: Path, inspector: Path, url: str, command: list[str]) -> list
             (["--method", "tools/list"], "check_citations"),
             (["--method", "tools/call", "--tool-name", "test_simple_text"], "simple text response"),
         ):
-            asked = [node, inspector, "--cli", *target, *ask]
+            asked: list[str | Path] = [node, inspector, "--cli", *target, *ask]
             done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
             passed = done.returncode == 0 and re.search(expected, done.stdout) is not None
             say(f"{'ok ' if passed else 'WRONG'}  inspector over {way}: {ask[1]}")
