@@ -163,10 +163,10 @@ class Run:
         except LimitExceeded as limit:
             self._settle()
             self._reach(limit, "answering from what was found" if len(self.registry) else "nothing was found")
-            if len(self.registry):
+            if len(self.registry) or limit.limit != "empty_searches":
                 await self._final(limit, last)
-            elif limit.limit != "empty_searches":
-                raise
+            if not len(self.registry) and limit.limit != "empty_searches":
+                raise  # there is an answer, and it can only say that nothing was found
         except (BackendError, McpUnavailable, RateLimited) as error:
             if not outcome.searched_well(self.records):
                 raise
