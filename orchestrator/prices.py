@@ -6,6 +6,7 @@ spent, unless the user gives one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +19,10 @@ from orchestrator.settings import Server
 
 US_ONLY_FACTOR: Final = 1.1
 """`inference_geo: us` multiplies every token rate (Anthropic's pricing page); genai-prices leaves it out."""
+_CUT_OFF: Final = re.compile(
+    r"time[d -]{0,2}out|ECONN|EPIPE|hang up|connection[\w ]{0,20}(?:closed|lost|reset)", re.I
+)
+"""Errors behind which a call may have been carried out all the same."""
 FALLBACK_MODELS: Final = ("claude-opus-4-8",)
 """Models that a server-side fallback may put in the place of the one asked for."""
 
@@ -151,7 +156,11 @@ class Prices:
         for name in (f"{server}/{tool}", tool, server):
             if name in given:
                 return 1, given[name], "user"
-        notes = self.servers[server].tools.get(tool) if server in self.servers else None
+        offered = self.servers[server].tools if server in self.servers else {}
+        if offered and tool not in offered:
+            # nobody offered it, so it will be refused; until then it counts as the dearest that is offered
+            return max((self.tool_usd(server, name, arguments, found) for name in offered), key=_usd)
+        notes = offered.get(tool)
         if notes is not None and notes.usd_per_url is not None:
             urls = arguments.get("urls")
             return (len(urls) if isinstance(urls, list) else 1), notes.usd_per_url, "list"
@@ -168,10 +177,14 @@ class Prices:
     ) -> ChargeLine | None:
         """The ledger line of one call: the server's own figure where visible, else the list price.
 
-        A call that failed costs nothing; one whose end was not seen (`result` None) is booked as estimated.
+        A call that failed costs nothing; one whose end was not seen (`result` None, or an error that says
+        the connection broke or the time was up) is booked as estimated: it may have been carried out.
         """
-        if result is not None and (result.is_error or result.denied):
+        unseen = result is None or (result.is_error and bool(_CUT_OFF.search(str(result.content))))
+        if result is not None and (result.denied or (result.is_error and not unseen)):
             return None
+        if result is not None and not unseen:
+            found = _listed(result.content, found)
         quantity, unit, basis = self.tool_usd(call.server, call.tool, call.arguments, found)
         usd = quantity * unit
         reported = _reported_usd(result)
@@ -182,10 +195,20 @@ class Prices:
             quantity=quantity,
             unit_usd=unit,
             usd=usd,
-            estimated=result is None,
+            estimated=unseen,
             step=step,
             basis=basis,
         )
+
+
+def _usd(priced: tuple[float, float, str]) -> float:
+    return priced[0] * priced[1]
+
+
+def _listed(content: Any, found: int | None) -> int | None:
+    """How many results there are to pay for: one page may stand behind several of them."""
+    results = content.get("results") if isinstance(content, Mapping) else None
+    return len(results) if isinstance(results, list) else found
 
 
 def _asked(arguments: Mapping[str, Any]) -> int:
