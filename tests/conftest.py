@@ -40,6 +40,7 @@ def running_stand_ins() -> Iterator[StandIns]:
 def stand_ins(running_stand_ins: StandIns) -> Iterator[StandIns]:
     """Healthy stand-ins with an empty bill and log; a script that was not played to its end is a failure."""
     running_stand_ins.reset()
+    running_stand_ins.configure(call_delay=0.005)
     yield running_stand_ins
     running_stand_ins.settle()
     left = running_stand_ins.reset()

@@ -76,8 +76,11 @@ class Behaviour(BaseModel):
     context_window: int | None = None
     """Tokens; None is each model's own."""
     service_tier: Literal["standard", "priority", "batch"] = "standard"
-    call_delay: float = 0.005
-    """Seconds that a hosted tool call takes beyond what its server takes."""
+    call_delay: float = 0.25
+    """Seconds that a hosted tool call takes beyond what its server takes.
+
+    A real search takes longer still: a client that leaves at the call is gone before the next pass begins.
+    """
     mcp_timeout: float = 30
     """Seconds after which a silent MCP server counts as failed."""
     pace: float = 0

@@ -291,7 +291,7 @@ class Money:
 
     def _set(self, loop: Loop) -> None:
         self.double.reset()
-        self.double.configure(**loop.behaviour)
+        self.double.configure(**{"call_delay": 0.005} | loop.behaviour)
         self.double.script(loop.passes)
 
     async def _run(self, loop: Loop, runs: Path, cap: float | None, *, worst_case: bool = False) -> Result:
