@@ -196,10 +196,13 @@ class _Content:
         assert token.map is not None
         self._offsets: list[tuple[int, int]] = []
         """(offset in the content, offset in the source) of each piece that stands there unbroken."""
-        offset, number, last = 0, token.map[0], len(lines.starts) - 2
+        offset, number = 0, token.map[0]
         for line in token.content.split("\n"):
-            start, end = lines.starts[min(number, last)], lines.starts[min(number, last) + 1]
             bare = line.strip()
+            start, end = lines.stretch((number, number + 1))
+            while bare not in lines.text[start:end] and cell_after is None and number + 1 < token.map[1]:
+                number += 1  # lines of nothing but odd spaces are not in the content
+                start, end = lines.stretch((number, number + 1))
             at = offset + len(line) - len(line.lstrip())
             if cell_after is None:  # a line of content ends where its source line ends
                 self._offsets.append((at, max(lines.text.rfind(bare, start, end), start)))

@@ -74,7 +74,7 @@ _ANCHOR = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _INDEXED = re.compile(
-    r"(?:(?<![\w'’])[a-z]|\w*_\w*|(?:\w\.)?(?:arr|argv|args|lst|vec|mat|buf|nums|ptr|idx|tmp))$"
+    r"(?:(?<![\w'’])[a-z]|[A-Za-z0-9]_\w*|(?<![^\W_])(?:arr|argv|args|lst|vec|mat|buf|nums|ptr|idx|tmp))$"
 )
 _USED = re.compile(r" ?(?:[-+*/]?=(?!>)|\.\w{1,40}\()")
 _URL_STOP = re.compile(r"[\s<>\"`|\\^{}“”„«»「」『』（）【】《》［］，。；：！？、…]|[\ue200-\ue20f]")
@@ -252,6 +252,7 @@ def _as_marker(text: str, start: int) -> bool:
 
 
 def _is_index(text: str, start: int, end: int, body: str) -> bool:
-    if not body.strip().isdigit() or start == 0 or not (text[start - 1].isalnum() or text[start - 1] == "_"):
+    """Tell whether a number in square brackets indexes the name before it rather than cites."""
+    if text[start] != "[" or start == 0 or not text[start - 1].isalnum() or not body.strip().isdigit():
         return False
     return bool(_INDEXED.search(text, max(0, start - 40), start)) or bool(_USED.match(text, end))

@@ -38,15 +38,22 @@ def answer(
     `anchor` begins the ids of a fragment's sources, so that several fit on one page.
     """
     body, entries, warning = rewrite(text, registry, ids_shown=ids_shown)
+    if warning:  # nothing in it was made safe
+        return Answer(f"<p>{escape(body)}</p>" if notation == "html" else body, entries, warning)
     if notation == "html":
         shown = _MARKDOWN.render(_cited(body, lambda number: f"[[{number}]](#{anchor}-{number})"))
         shown = re.sub(rf'<a (href="#{re.escape(anchor)}-\d+">\[\d+\]</a>)', r'<a class="cite" \1', shown)
         return Answer(shown + _html_list(entries, anchor), entries, warning)
-    if notation == "text":
-        body = _cited(body, lambda number: f"[{number}]")
+    shown = _cited(body, lambda number: f"[{number}]") if notation == "text" else body
     if entries:
-        body = f"{body.rstrip()}\n\n{bibliography(entries, notation)}"
-    return Answer(body, entries, warning)
+        listed = bibliography(entries, notation)
+        shown = f"{shown.rstrip()}\n\n{listed}"
+        # Brackets that a link within kept from being one may become one around a bare number.
+        if notation == "text" and "](" in shown:
+            again = rewrite(shown, registry, ids_shown=ids_shown)
+            if again[:2] != (body.rstrip(), entries):
+                shown = f"{body.rstrip()}\n\n{listed}"
+    return Answer(shown, entries, warning)
 
 
 def bibliography(entries: Iterable[Entry], notation: Notation, heading: str = "Sources") -> str:

@@ -19,6 +19,7 @@ from orchestrator.sources import Registry
 from orchestrator.support import is_factual
 from orchestrator.urls import title_of
 
+_WORDS = re.compile(r"\W+")
 _BLANK = re.compile(r"[^\n]")
 _IN_FLOW = re.compile(r"[*_]*[ \t]*(?:[:,;–—-][ \t]*)?[\w“\"‘]")
 _LEADS_ON = re.compile(
@@ -117,8 +118,8 @@ def is_claim(text: str, cited: Cited) -> bool:
     marker = cited.marker
     if marker.kind != "link" or marker.label is None or marker.image:
         return False
-    label = text[slice(*marker.label)].strip(" *_[]()`")
-    if not label or markers.references(label) or "://" in label:
+    label = text[slice(*marker.label)]
+    if not _WORDS.sub("", label) or _is_reference(label):
         return False
     before, after = text[max(marker.start - 20, 0) : marker.start], text[marker.end : marker.end + 20]
     if before.endswith(("(", "（")) and after.startswith((")", "）")):
@@ -129,8 +130,17 @@ def is_claim(text: str, cited: Cited) -> bool:
 
 def names_source(label: str, cited: Cited) -> bool:
     """Tell whether a link's label is an id, a number, a URL, or the name of the source."""
-    if markers.references(label) or "://" in label:
+    if _is_reference(label):
         return True
-    known = {title_of(cited.marker.url or "").partition("/")[0].casefold()}
-    known.update(named.source.title.casefold() for named in cited.named if named.source)
-    return label.casefold().removeprefix("www.").removeprefix("citation:").strip() in known
+    host = title_of(cited.marker.url or "").partition("/")[0]
+    known = {_name(host), *(_name(named.source.title) for named in cited.named if named.source)}
+    return _name(label) in known
+
+
+def _is_reference(label: str) -> bool:
+    return bool(markers.references(label.strip(" *_[]()"))) or "://" in label
+
+
+def _name(title: str) -> str:
+    plain = _WORDS.sub(" ", title.casefold()).strip()
+    return plain.removeprefix("www ").removeprefix("citation ")

@@ -26,18 +26,20 @@ class References(NamedTuple):
 
 
 _NAMED = r"""
-    sources? references? reference\slist bibliography citations? works literature footnotes endnotes notes
-    links further\sreading quellen(?:verzeichnis|angaben)? literatur(?:verzeichnis)? referenzen
-    einzelnachweise références bibliographie fuentes referencias bibliografía fonti riferimenti bibliografia
-    fontes referências bronnen źródła источники литература ссылки 参考(?:文献|资料|資料|来源|链接)?
-    引用(?:文献|来源)? 资料来源 来源 出典 參考(?:文獻|資料)? 資料來源 참고\s?문헌 출처 المراجع المصادر
+    sources? references? reference\slist bibliography citations? works\scited footnotes endnotes
+    quellen(?:verzeichnis|angaben)? literaturverzeichnis referenzen einzelnachweise références bibliographie
+    fuentes referencias bibliografía fonti riferimenti bibliografia fontes referências bronnen źródła
+    источники 参考(?:文献|资料|資料|来源|链接)? 引用(?:文献|来源)? 资料来源 来源 出典 參考(?:文獻|資料)?
+    資料來源 참고\s?문헌 출처 المراجع المصادر
 """
+_UNSURE = r"notes|works|literature|links|further\sreading|literatur|литература|ссылки"
+"""Headings of lists that may as well be part of the answer: only numbered entries make them ours."""
 _MORE = r"list|cited|used|consulted|and|&|et|und|y|references?|sources?|notes|links|further|reading"
 _HEADING = re.compile(
     r"[ ]{0,3}(?P<level>#{1,6}[ \t]+)?(?P<bold>[*_]{2,3})?"
     r"(?:(?:\d{1,2}|[IVX]{1,5}|[一二三四五六七八九十]{1,3})[.、)]?[ \t]*)?[*_]{0,3}"
     r"(?:(?:key|main|primary|selected|all|cited|web|online|full|list of|主要|相关)[ \t]*){0,2}"
-    rf"(?:{'|'.join(_NAMED.split())})(?:[ \t]+(?:{_MORE})){{0,4}}"
+    rf"(?:{'|'.join(_NAMED.split())}|(?P<unsure>{_UNSURE}))(?:[ \t]+(?:{_MORE})){{0,4}}"
     r"[ \t]*(?P<colon>[:：])?(?:[*_]{2,3})?[ \t]*(?P<after>[:：])?[ \t]*#{0,6}[ \t]*",
     re.IGNORECASE,
 )
@@ -54,8 +56,9 @@ _LOOSE = re.compile(
 _FOOTNOTE = re.compile(r" {0,3}\[(\^[^\]\s]{1,60})\]:")
 _RULE = re.compile(r" {0,3}(?:[-*_][ \t]*){3,}$")
 
-Kind = Literal["code", "blank", "rule", "heading", "sources", "keyed", "loose", "linked", "text"]
-"""`keyed` lines begin with `[n]`, `loose` ones with a bullet, number or table's bar, `linked` hold a URL."""
+Kind = Literal["code", "blank", "rule", "heading", "sources", "notes", "keyed", "loose", "linked", "text"]
+"""`keyed` lines begin with `[n]`, `loose` ones with a bullet, number or table's bar, `linked` hold a URL;
+`sources` head a list for sure, `notes` only if its entries are keyed."""
 
 
 class _Line(NamedTuple):
@@ -67,6 +70,8 @@ class _Line(NamedTuple):
     level: int = 0
     """Of a heading: 1 to 6, and 7 for a line that only looks like one."""
     linked: bool = False
+    listed: bool = False
+    """Whether a link in it is not itself a citation such as `[[1]](url)`."""
     indented: bool = False
 
 
@@ -98,6 +103,9 @@ def _keys(key: str, ids: Set[str]) -> tuple[str, ...]:
 def _lines(text: str, links: Sequence[Marker], ids: Set[str]) -> Iterator[_Line]:
     code = structure(text).code_blocks
     linked = [link.start for link in links]
+    listed = [
+        link.start for link in links if not markers.references(text[slice(*link.label or (0, 0))].strip("[]"))
+    ]
     pieces = text.splitlines(keepends=True)
     position = 0
     for piece, following in pairwise([*pieces, ""]):
@@ -106,11 +114,12 @@ def _lines(text: str, links: Sequence[Marker], ids: Set[str]) -> Iterator[_Line]
         if inside(code, start):
             yield _Line(start, position, "code")
             continue
-        has_link = bisect_left(linked, start) < bisect_left(linked, position)
+        has_link, lists_link = (bisect_left(at, start) < bisect_left(at, position) for at in (linked, listed))
         kind, key, level = _classified(line, following.rstrip(), ids)
         if kind == "text" and has_link:
             kind = "linked"
-        yield _Line(start, position, kind, key, level, has_link, line.startswith(("  ", "\t")))
+        indented = line.startswith(("  ", "\t"))
+        yield _Line(start, position, kind, key, level, has_link, lists_link, indented)
 
 
 def _classified(line: str, following: str, ids: Set[str]) -> tuple[Kind, str, int]:
@@ -120,7 +129,7 @@ def _classified(line: str, following: str, ids: Set[str]) -> tuple[Kind, str, in
     if found := _HEADING.fullmatch(line):
         level = len((found["level"] or "").strip()) or (1 if _UNDERLINE.match(following) else 7)
         sure = level < 7 or found["bold"] or found["colon"] or found["after"] or _KEYED.match(following)
-        return ("sources" if sure else "text"), "", level
+        return ("text" if not sure else "notes" if found["unsure"] else "sources"), "", level
     if found := _ANY_HEADING.match(line):
         return "heading", "", len(found[1])
     if not line or _RULE.match(line) or _UNDERLINE.match(line):
@@ -147,7 +156,7 @@ def _lists(lines: Sequence[_Line]) -> Iterator[_List]:
     at = 0
     while at < len(lines):
         found = None
-        if lines[at].kind == "sources":
+        if lines[at].kind in ("sources", "notes"):
             found = _section(lines, at)
         elif lines[at].kind == "keyed":
             found = _run(lines, at)
@@ -167,14 +176,18 @@ def _section(lines: Sequence[_Line], heading: int) -> _List | None:
             entries.append((at, after))
             at = last = after
             continue
-        if kind == "code" or (kind in ("heading", "sources") and level <= lines[heading].level):
+        words_before = entries or first > heading
+        if kind == "code" or (kind == "heading" and level <= lines[heading].level):
+            break
+        if words_before and kind in ("text", "sources", "notes"):
             break
         if kind == "text":
-            if entries:
-                break
             first = at + 1  # words about the list stay, and its heading with them
         at += 1
+    sure = lines[heading].kind == "sources"
     if not entries:
+        return (heading, at, []) if sure and at == len(lines) and first == heading else None
+    if not (sure or all(lines[entry].kind == "keyed" for entry, _ in entries)):
         return None
     return (first if first == heading else entries[0][0]), last, entries
 
@@ -189,7 +202,7 @@ def _run(lines: Sequence[_Line], first: int) -> _List | None:
             continue
         after = _entry_end(lines, at)
         footnote = lines[at].key.startswith("^")
-        if not footnote and not any(line.linked for line in lines[at:after]):
+        if not footnote and not any(line.listed for line in lines[at:after]):
             break
         entries.append((at, after))
         sure = sure or footnote or len(entries) > 1

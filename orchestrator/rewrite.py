@@ -27,7 +27,7 @@ _SPACE = re.compile(r"[ \t]+")
 _SCHEMES = re.compile(r"(?:https?|file):/+(?:www\.)?", re.IGNORECASE)
 _LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+>|#]+|\d{1,3}[.)])[ \t]*)*\Z")
 _OPENED = re.compile(r"(?:\[|【|［)[ \t]*\Z")
-_CLOSED = re.compile(r"[ \t]*(?:\]|】|］)(?![(\[])")
+_CLOSED = re.compile(r"[ \t]*(?:\]|】|］)")
 _EMPTY_OPENED = re.compile(
     r"(?:[(（][ \t]*(?:(?:see|sources?|refs?|cf\.?|via|from|citations?)[ \t]*:?[ \t]*)?|<sup>[ \t]*)\Z",
     re.IGNORECASE,
@@ -158,12 +158,11 @@ class _Pass:
         label = self.text[slice(*marker.label)]
         if marker.label == marker[:2] or label == marker.url:
             return "" if known else without_schemes(label)
-        plain = label.strip(" *_[]()`")
-        if markers.references(plain) or (
-            known and not is_claim(self.text, cited) and names_source(plain, cited)
-        ):
+        if markers.references(label.strip(" *_[]()")):
             return ""
-        return bare(label)
+        if known and not is_claim(self.text, cited) and names_source(label, cited):
+            return ""
+        return bare(label).removeprefix("citation:")
 
     def _cluster(self, cluster: Sequence[_Piece]) -> None:
         start, end = self._bracketed(cluster[0].start, cluster[-1].end)
@@ -203,6 +202,8 @@ class _Pass:
             return
         self._upto(self._before_space(start))
         self.position = end
+        if self.text[start - 1 : start] == "`" == self.text[end : end + 1]:
+            self.out.append(" ")  # two runs of backticks that grow together would end other code
 
     def _before_space(self, start: int) -> int:
         while start > self.position and self.text[start - 1] in " \t":

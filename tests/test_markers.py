@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.events import Source
@@ -16,6 +16,7 @@ from orchestrator.reading import read
 from orchestrator.rewrite import rewrite
 from orchestrator.sources import Registry
 from orchestrator.streaming import shown_length
+from tests.properties import sampled
 
 KNOWN = Registry(
     [
@@ -318,7 +319,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
+@sampled
 @given(st.lists(FRAGMENTS, max_size=30).map("".join))
 def test_markers_are_in_order_inside_the_text_and_never_in_code(text: str) -> None:
     """Whatever the text, stretches do not overlap and code is code."""
@@ -330,7 +331,7 @@ def test_markers_are_in_order_inside_the_text_and_never_in_code(text: str) -> No
         position = marker.end
 
 
-@settings(deadline=None)
+@sampled
 @given(st.lists(FRAGMENTS, max_size=30).map("".join))
 @example("[[S1]]")
 def test_disarmed_text_holds_no_id_and_keeps_its_length(text: str) -> None:
@@ -340,7 +341,7 @@ def test_disarmed_text_holds_no_id_and_keeps_its_length(text: str) -> None:
     assert not any(marker.kind == "id" for marker in scan(shown.replace("`", " ")))
 
 
-@settings(deadline=None)
+@sampled
 @given(st.lists(FRAGMENTS, max_size=20).map("".join), st.integers(1, 7))
 def test_streaming_never_shows_half_a_marker(text: str, chunk: int) -> None:
     """Split over chunks of any size, a marker is shown whole or not at all."""

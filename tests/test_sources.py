@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
@@ -17,6 +17,7 @@ from orchestrator.notation import answer
 from orchestrator.pagetext import harmless
 from orchestrator.sources import Registry, canonical, clean, read
 from orchestrator.urls import TRACKING_PARAMETERS, may_be_source, spelled, title_of
+from tests.properties import sampled
 
 PARALLEL: dict[str, Any] = {
     "search_id": "search_1",
@@ -132,6 +133,7 @@ class TestIdentity:
         }
         assert not meaningful & set(TRACKING_PARAMETERS.split())
 
+    @sampled
     @given(st.text(max_size=60) | st.from_regex(r"https?://[a-z.]{1,12}/[ -~]{0,30}", fullmatch=True))
     def test_canonical_never_fails_and_is_its_own_canonical_form(self, url: str) -> None:
         """Any text whatever."""
@@ -407,7 +409,7 @@ class TestRegistry:
         registry.add([{"url": "https://a.example/1", "title": "Named", "text": "x"}])
         assert [(source.id, source.title) for source in registry] == [("S1", "Named")]
 
-    @settings(deadline=None)
+    @sampled
     @given(
         st.lists(
             st.lists(
@@ -566,6 +568,7 @@ class TestEncoding:
         assert clean(given_text) == expected
         assert clean(expected) == expected
 
+    @sampled
     @given(st.text(st.characters(codec=None) | st.sampled_from("\ud83d\ude00\\ud")))
     def test_cleaned_text_can_always_be_sent(self, text: str) -> None:
         """What the wire needs."""
@@ -624,7 +627,7 @@ class TestReadingAFile:
             read(tmp_path / "missing.jsonl")
 
 
-@settings(deadline=None)
+@sampled
 @given(st.text(max_size=200))
 def test_harmless_text_keeps_its_length_and_is_stable(text: str) -> None:
     """Offsets keep their meaning; neutralising twice changes nothing."""
