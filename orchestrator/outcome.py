@@ -7,7 +7,7 @@ from typing import Final
 
 from orchestrator.backends.faults import search_refusal
 from orchestrator.citations import Checked
-from orchestrator.events import Status, ToolCall, ToolResult
+from orchestrator.events import Status, ToolCall, ToolResult, Verdict
 from orchestrator.trace import Record
 
 LONGEST_CAUSE: Final = 200
@@ -29,12 +29,17 @@ def of(
     if not answer.strip() or checked is None:
         return "failed", "the model ended without an answer; ask again or with more --max-output-tokens"
     if checked.dangling:
-        return "uncited", f"{len(checked.dangling)} citations name nothing that a tool returned"
+        return "uncited", f"{_citations(checked.dangling, 'names', 'name')} nothing that a tool returned"
     if factual and not checked.coverage.cited:
         return "uncited", "the answer states facts and cites nothing; ask again, or see the sources found"
     if strict and checked.unsupported:
-        return "uncited", f"{len(checked.unsupported)} citations are not supported by their source (--strict)"
+        what = _citations(checked.unsupported, "is", "are")
+        return "uncited", f"{what} not supported by the source (--strict)"
     return "done", ""
+
+
+def _citations(verdicts: Sequence[Verdict], one: str, more: str) -> str:
+    return f"1 citation {one}" if len(verdicts) == 1 else f"{len(verdicts)} citations {more}"
 
 
 def searched_well(records: Sequence[Record]) -> bool:

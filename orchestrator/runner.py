@@ -163,10 +163,12 @@ class Run:
         except LimitExceeded as limit:
             self._settle()
             self._reach(limit, "answering from what was found" if len(self.registry) else "nothing was found")
-            if len(self.registry) or limit.limit != "empty_searches":
+            if len(self.registry):
                 await self._final(limit, last)
-            if not len(self.registry) and limit.limit != "empty_searches":
-                raise  # there is an answer, and it can only say that nothing was found
+            elif limit.limit != "empty_searches":
+                if not self.draft.strip():  # what was written already is not given up for "nothing was found"
+                    await self._final(limit, last)
+                raise
         except (BackendError, McpUnavailable, RateLimited) as error:
             if not outcome.searched_well(self.records):
                 raise
