@@ -169,6 +169,13 @@ class Budget:
             return Billing()
         return self._teacher.billing or self.learned or Billing()
 
+    def book(self, event: Event) -> Event:
+        """The event as it goes on record: a call with what it costs at most, any other as it is."""
+        if not isinstance(event, ToolCall) or event.server not in self.prices.servers:
+            return event
+        quantity, unit, _ = self.prices.tool_usd(event.server, event.tool, event.arguments)
+        return event.model_copy(update={"booked_usd": quantity * unit})
+
     def see(self, event: Event) -> list[Event]:
         """Fold one event; returns what follows from it: charges, a result larger than declared."""
         self._teacher.see(event)

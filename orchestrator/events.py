@@ -220,6 +220,8 @@ class ToolCall(Value):
     server: str
     tool: str
     arguments: dict[str, Any]
+    booked_usd: float | None = None
+    """What counts as spent until its result is there, None where nobody offered the tool."""
 
 
 class ToolResult(Value):

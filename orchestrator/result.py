@@ -16,10 +16,13 @@ from orchestrator.events import (
     LimitReached,
     PassFinished,
     PassStarted,
+    Purpose,
     RunStarted,
     Source,
     Status,
+    TextDelta,
     ToolCall,
+    ToolResult,
     Value,
     Verdict,
 )
@@ -82,7 +85,10 @@ def fold(chain: Sequence[Sequence[Record]], run_file: Path | None = None) -> Res
     checked = next(
         (record.event for record in reversed(records) if isinstance(record.event, CitationsChecked)), None
     )
-    lines = tuple(record.event.line for record in counted if isinstance(record.event, Charge))
+    lines = [record.event.line for record in counted if isinstance(record.event, Charge)]
+    draft, ids_shown = (ending.answer, ending.ids_shown) if ending else _draft(records, started)
+    if ending is None:
+        lines += _unsettled(counted)
     limits = started.limits
     return Result(
         run_id=records[0].run,
@@ -91,7 +97,7 @@ def fold(chain: Sequence[Sequence[Record]], run_file: Path | None = None) -> Res
             dict.fromkeys(r.event.limit for r in records if isinstance(r.event, LimitReached))
         ),
         question=started.question,
-        answer=ending.answer if ending else "",
+        answer=draft,
         citations=checked.verdicts if checked else (),
         sources=tuple(registry),
         coverage=checked.coverage if checked else Coverage(),
@@ -99,7 +105,7 @@ def fold(chain: Sequence[Sequence[Record]], run_file: Path | None = None) -> Res
             usd=sum(line.usd for line in lines),
             cap=limits.max_usd,
             reserved=limits.reserve * (limits.max_usd or 0.0),
-            lines=lines,
+            lines=tuple(lines),
         ),
         steps=len({(r.run, r.event.step) for r in counted if isinstance(r.event, PassStarted)}),
         tool_calls=sum(isinstance(r.event, ToolCall) for r in counted),
@@ -114,10 +120,61 @@ def fold(chain: Sequence[Sequence[Record]], run_file: Path | None = None) -> Res
         started=records[0].at,
         seconds=ending.seconds if ending else (records[-1].at - records[0].at).total_seconds(),
         run_file=run_file,
-        ids_shown=ending.ids_shown if ending else started.backend == "agent-sdk",
+        ids_shown=ids_shown,
         message=ending.message if ending else "the run did not end by itself; go on with resume",
         warnings=ending.warnings if ending else (),
     )
+
+
+def _unsettled(records: Sequence[Record]) -> list[ChargeLine]:
+    """What a run that did not end has open, at what was booked for it: it may be on the bill."""
+    passes: dict[int, PassStarted] = {}
+    calls: dict[str, ToolCall] = {}
+    for event in (record.event for record in records):
+        match event:
+            case PassStarted():
+                passes[event.step] = event
+            case ToolCall():
+                calls[event.id] = event
+            case ToolResult():
+                calls.pop(event.id, None)
+            case Charge():
+                for step in event.settles:
+                    passes.pop(step, None)
+                if event.line.estimated:  # of a call, where it is one, that an earlier run had open
+                    same = (id for id, call in calls.items() if _item(call) == event.line.item)
+                    calls.pop(next(same, ""), None)
+    open_passes = [(f"{p.model} input and output", p.booked_usd, p.step, p.purpose) for p in passes.values()]
+    step = max((r.event.step for r in records if isinstance(r.event, PassStarted)), default=0)
+    open_calls = [(_item(call), call.booked_usd or 0.0, step, "answer") for call in calls.values()]
+    return [
+        ChargeLine.model_validate(
+            {"item": item, "usd": usd, "unit_usd": usd, "quantity": 1, "step": at, "purpose": purpose}
+            | {"estimated": True, "basis": "as booked"}
+        )
+        for item, usd, at, purpose in open_passes + open_calls
+    ]
+
+
+def _item(call: ToolCall) -> str:
+    return f"{call.server}/{call.tool}"
+
+
+def _draft(records: Sequence[Record], started: RunStarted) -> tuple[str, bool]:
+    """The answer as far as a run without an ending had written it, and whether it may cite source ids."""
+    drafts: dict[Purpose, str] = {}
+    purpose: Purpose = "answer"
+    for event in (record.event for record in records):
+        match event:
+            case PassStarted():
+                purpose = event.purpose
+            case ToolCall():
+                drafts[purpose] = ""
+            case TextDelta():
+                drafts[purpose] = drafts.get(purpose, "") + event.text
+    drafts.pop("judge", None)
+    last: Purpose = next((name for name in reversed(drafts) if drafts[name].strip()), "answer")
+    return drafts.get(last, ""), last == "final" or started.backend == "agent-sdk"
 
 
 def resumed(chain: Sequence[Sequence[Record]]) -> list[Sequence[Record]]:

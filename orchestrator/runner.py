@@ -134,7 +134,7 @@ class Run:
 
     def emit(self, *events: Event) -> None:
         """Let events through the folds, in the order that keeps the record ahead of any consequence."""
-        for record in self.prepared.trace.write_all(events):
+        for record in self.prepared.trace.write_all([self.budget.book(event) for event in events]):
             self.records.append(record)
             self.registry.see(record.event)
             for listener in self.listeners:
