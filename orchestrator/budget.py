@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from orchestrator.billing import Billing, Clearing, Teacher
 from orchestrator.errors import LimitExceeded
@@ -35,6 +35,8 @@ from orchestrator.events import (
 )
 from orchestrator.prices import FALLBACK_MODELS, Prices, Rates
 
+CONVERSING: Final = ("answer", "correction")
+"""Purposes of passes that read the whole conversation; the others stand alone."""
 USEFUL_OUTPUT: Final = 512
 """Fewer output tokens than this are not worth a request."""
 OUTPUT_STEP: Final = 256
@@ -88,6 +90,10 @@ class _Pass:
     """Its input in US dollars, and rates, on the dearest model that may serve: what is booked."""
     served: tuple[float, Rates]
     """The same on the model that is seen to serve: what it is charged at when it is cut short."""
+    said: bool
+    """Whether the service has said how large its prompt is."""
+    unmeasured: bool = False
+    """Whether it writes something hidden that nobody has measured: all of max_tokens, if it ends now."""
 
     @property
     def booked_usd(self) -> float:
@@ -98,7 +104,7 @@ class _Pass:
     def seen_usd(self) -> float:
         """What it costs at most if it ends now."""
         input_usd, rates = self.served
-        return input_usd + self.output * rates.output
+        return input_usd + (self.max_tokens if self.unmeasured else self.output) * rates.output
 
 
 @dataclass
@@ -124,6 +130,8 @@ class Budget:
     """Passes that may happen between two looks: one with an engine that repeats requests by itself."""
     largest_result: int | None = None
     """Where we write the results ourselves: the longest that the model is shown."""
+    capped_by: Literal["max_usd", "daily_usd"] = "max_usd"
+    """Which option the cap comes from."""
     sources_in: Callable[[Any], int] | None = None
     record_spent: Callable[[float], None] | None = None
     lines: list[ChargeLine] = field(default_factory=list)
@@ -134,6 +142,7 @@ class Budget:
     def __post_init__(self) -> None:
         self._teacher = Teacher(self.run, self.clearing)
         self._open: dict[int, _Pass] = {}
+        self._conversed = 0
         self._booked: dict[int, float] = {}
         self._open_calls: dict[str, ToolCall] = {}
         self._pending_bytes = 0
@@ -261,20 +270,29 @@ class Budget:
     # --- one pass ---------------------------------------------------------------------------------
 
     def open_pass(
-        self, purpose: Purpose, max_tokens: int, usage: Usage | None = None, model: str | None = None
+        self,
+        purpose: Purpose,
+        max_tokens: int,
+        usage: Usage | None = None,
+        model: str | None = None,
+        *,
+        prompt_bytes: int = 0,
     ) -> PassStarted:
         """Book the pass that begins now, on `model` where it is not the one asked for.
 
-        `usage` is what the service said at its beginning (input only), None inside a hosted loop, where the
-        context is estimated from what was shown.
+        `usage` is what the service said at its beginning (input only); None inside a hosted loop, or where it
+        says nothing: the context is estimated then from what was shown, and `prompt_bytes` are what the
+        request adds to the conversation, or all of it where it stands alone.
         """
         step = self.step + 1
-        before = self._open.get(self.step)
-        context = self.next_context()
+        before = self._last if purpose in CONVERSING else None
+        added = self.billing.tokens(prompt_bytes) if prompt_bytes else 0
+        context = self.next_context() + added if purpose in CONVERSING else Billing().tokens(prompt_bytes, 4)
         model = self._priced(model or (usage.model if usage else self.model))
         same = before is not None and before.started.model == model
         reread = before.started.context_tokens if before and same else 0
-        if usage is not None and usage.prompt_tokens:
+        said = usage is not None and usage.prompt_tokens > 0
+        if usage is not None and said:
             context = usage.prompt_tokens
             rates = self.prices.rates(model, context, usage)
             served = dearest = (rates.usd(usage.model_copy(update={"output_tokens": 0})), rates)
@@ -293,7 +311,7 @@ class Budget:
             output_tokens=booked,
             booked_usd=dearest[0] + booked * dearest[1].output,
         )
-        self._open[step] = _Pass(started, max_tokens, output, dearest, served)
+        self._open[step] = _Pass(started, max_tokens, output, dearest, served, said)
         return started
 
     def grow(self, output_tokens: int) -> PassStarted | None:
@@ -302,6 +320,11 @@ class Budget:
         if opened is None or output_tokens + IN_FLIGHT <= opened.output:
             return None
         return self._rebook(opened, output_tokens + IN_FLIGHT + OUTPUT_STEP)
+
+    def unmeasured(self, hidden: bool) -> None:
+        """The open pass writes, or no longer writes, something hidden that nobody has measured."""
+        if (opened := self._open.get(self.step)) is not None:
+            opened.unmeasured = hidden
 
     def written(self, output_tokens: int, in_flight: int = 0) -> PassStarted | None:
         """The open pass has written (an upper estimate) and will write no more than is in flight."""
@@ -318,7 +341,7 @@ class Budget:
 
     def next_context(self) -> int:
         """Upper estimate of the tokens that the next pass of the open conversation reads."""
-        opened = self._open.get(self.step)
+        opened = self._last
         if opened is None:
             return self.billing.tokens(self.opening_bytes + self._pending_bytes)
         waiting = sum(self.result_bytes(call) for call in self._open_calls.values())
@@ -347,21 +370,23 @@ class Budget:
         ceiling = self.limits.max_output_tokens
         if self.limits.max_usd is None:
             return ceiling
-        context = self.billing.tokens(prompt_bytes) + (self.next_context() if hosted else 0)
+        billing = self.billing if hosted else Billing()
+        context = billing.tokens(prompt_bytes) + (self.next_context() if hosted else 0)
         rates = self._rates(context, model)
-        opened = self._open.get(self.step) if hosted else None
+        opened = self._last if hosted else None
         reread = opened.started.context_tokens if opened else 0
         reserve = self.reserve_usd() if hosted else 0.0
         room = self.limits.max_usd - self.spent - reserve - self._input_usd(rates, context, reread)
         fits = int(room / rates.output) if rates.output else ceiling
         if fits < min(USEFUL_OUTPUT, ceiling):
             least = self.limits.max_usd - room + USEFUL_OUTPUT * rates.output
+            dollars = f"{ceil(least * 100) / 100:.2f}"
+            by = f"--max-usd {dollars}" if self.capped_by == "max_usd" else f"${dollars}{self._remedy}"
             raise LimitExceeded(
-                "max_usd",
+                self.capped_by,
                 least,
                 self.limits.max_usd,
-                f"${self.limits.max_usd:g} cannot pay one pass and the final answer:"
-                f" it takes at least --max-usd {ceil(least * 100) / 100:.2f}",
+                f"${self.limits.max_usd:g} cannot pay one pass and the final answer: it takes at least {by}",
             )
         if hosted and self.limits.worst_case:
             fits = max(fits // 4, USEFUL_OUTPUT)
@@ -457,11 +482,11 @@ class Budget:
             f"${self.spent:.4f} of ${cap:g} is spent and reading one more result could cost"
             f" ${self._next_pass_usd(call):.4f} (would need ${needed:.2f})"
         )
-        return _denial(LimitExceeded("max_usd", needed, cap, f"{what}{REMEDY}--max-usd"), ends=True)
+        return _denial(LimitExceeded(self.capped_by, needed, cap, what + self._remedy), ends=True)
 
     def _next_pass_usd(self, call: ToolCall) -> float:
         """The pass that reads this call's result, and the passes that may happen unseen."""
-        opened = self._open.get(self.step)
+        opened = self._last
         context = self.next_context()
         if call.id not in self._open_calls:
             context += self.billing.tokens(self.result_bytes(call))
@@ -493,20 +518,21 @@ class Budget:
     def _fold_pass_started(self, event: PassStarted) -> None:
         if event.step > self.step:
             self.step = event.step
-            self._pending_bytes = 0
+            if event.purpose in CONVERSING:
+                self._conversed = event.step
+                self._pending_bytes = 0
         self._booked[event.step] = event.booked_usd
         self._tell()
 
     def _judge_money(self, event: PassStarted) -> None:
         cap = self.limits.max_usd
-        reserve = self.reserve_usd() if event.purpose in ("answer", "correction") else 0.0
+        reserve = self.reserve_usd() if event.purpose in CONVERSING else 0.0
         if cap is not None and self.spent + reserve > cap + ROUNDING:
             raise LimitExceeded(
-                "max_usd",
+                self.capped_by,
                 self.spent + reserve,
                 cap,
-                f"${self.spent:.4f} of ${cap:g} is spent and the rest is kept for the answer"
-                f"{REMEDY}--max-usd",
+                f"${self.spent:.4f} of ${cap:g} is spent and the rest is kept for the answer{self._remedy}",
             )
 
     def _settle(self, event: PassFinished) -> list[Event]:
@@ -514,17 +540,15 @@ class Budget:
         if not event.exact:
             return [charge for charge in self.settle_open() if set(charge.settles) <= set(event.steps)]
         whole = len(event.usage) == len(event.steps)
-        largest = max(
-            (self._open[s].started.context_tokens for s in event.steps if s in self._open), default=0
-        )
         lines: list[ChargeLine] = []
         for at, usage in enumerate(event.usage):
             step = event.steps[at] if whole else event.steps[-1]
-            summed = None if len(event.usage) > 1 or len(event.steps) == 1 else largest
             known = usage.model_copy(update={"model": self._priced(usage.model)})
+            size, certain = self._largest_prompt(event, known)
+            estimated = not certain or known.model != usage.model
             lines += [
-                line.model_copy(update={"estimated": known.model != usage.model})
-                for line in self.prices.model_lines(known, step, event.purpose, prompt_tokens=summed)
+                line.model_copy(update={"estimated": estimated})
+                for line in self.prices.model_lines(known, step, event.purpose, prompt_tokens=size)
             ]
         if not lines:  # the service reported, and reported nothing
             rates = self._rates(1)
@@ -541,6 +565,23 @@ class Budget:
             ]
         last = len(lines) - 1
         return [Charge(line=line, settles=event.steps if at == last else ()) for at, line in enumerate(lines)]
+
+    def _largest_prompt(self, event: PassFinished, usage: Usage) -> tuple[int, bool]:
+        """The largest prompt behind this usage, and whether the price tier of all its passes is certain.
+
+        Usage may be the sum over several passes. Each reads all that the first one read and more, unless old
+        results may have been cleared.
+        """
+        total, passes = usage.prompt_tokens, len(event.steps)
+        if len(event.usage) > 1 or passes < 2:
+            return total, True
+        opened = [self._open[step] for step in event.steps if step in self._open]
+        first = opened[0].started.context_tokens if opened and opened[0].said else 0
+        cleared = self.clearing is not None and self.clearing.possible(total, len(self._result_bytes))
+        least = 0 if cleared else first
+        most = total - first - (passes - 2) * least
+        tiers = {self.prices.rates(usage.model, size, usage) for size in (min(least or 1, most), most)}
+        return most, len(tiers) == 1
 
     def _booked_on(self, opened: _Pass | None) -> str:
         if opened is None:
@@ -598,6 +639,15 @@ class Budget:
             )
 
     # --- helpers ----------------------------------------------------------------------------------
+
+    @property
+    def _remedy(self) -> str:
+        return f"{REMEDY}--{self.capped_by.replace('_', '-')}"
+
+    @property
+    def _last(self) -> _Pass | None:
+        """The last pass of the open conversation; the judge is asked beside it."""
+        return self._open.get(self._conversed)
 
     def _priced(self, model: str) -> str:
         """The model to price: the one that served, or the one asked for where a proxy names an unknown."""

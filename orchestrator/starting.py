@@ -183,6 +183,8 @@ def _require_room(budget: Budget, options: Options, run_id: str, held: AsyncExit
             before = budget.spent
             budget.record_spent = lambda usd: reservation.record_spent(usd - before)
             budget.limits = limits.model_copy(update={"max_usd": before + reservation.usd})
+            if wanted is None or reservation.usd < wanted:
+                budget.capped_by = "daily_usd"
             budget.max_tokens(0)
     except LimitExceeded as limit:
         raise UsageError(f"{limit}. Nothing was sent.") from None

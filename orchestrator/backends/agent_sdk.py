@@ -56,6 +56,8 @@ MAX_PAUSES: Final = 5
 """How often a turn that the service paused is gone on with."""
 LONGEST_REASON: Final = 9_000
 """Characters; the command line cuts what hooks say at 10,000."""
+ENVIRONMENT_BYTES: Final = 1_000
+"""What the engine says of itself and its surroundings in each conversation."""
 ANY_STOP: Final = UNWANTED_NEXT | {"end_turn", "stop_sequence", "tool_use", "pause_turn"}
 
 
@@ -105,7 +107,7 @@ class AgentSdk:
 
     async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncGenerator[Event]:
         """One pass of a child without tools or servers; see the protocol."""
-        passes = passes_of(self.context, purpose, max_tokens)
+        passes = passes_of(self.context, purpose, max_tokens, len(prompt.encode("utf-8", "replace")))
         child = Child(stops=ANY_STOP)
         with engine.folders(None) as (home, work):
             options = engine.options(self.context, home, work, max_tokens)
@@ -126,11 +128,18 @@ class AgentSdk:
             raise passes.unwanted()
 
 
-def passes_of(context: RunContext, purpose: Purpose, max_tokens: int) -> Passes:
-    """The fold over one turn of this run."""
+def passes_of(context: RunContext, purpose: Purpose, max_tokens: int, prompt_bytes: int = 0) -> Passes:
+    """The fold over one turn of this run; `prompt_bytes` are those of a request that stands alone."""
     options = context.options
     counts = options.anthropic_base_url == ANTHROPIC_URL
-    return Passes(context.budget, purpose, options.model, max_tokens, counts_thinking=counts)
+    return Passes(
+        context.budget,
+        purpose,
+        options.model,
+        max_tokens,
+        prompt_bytes=prompt_bytes + ENVIRONMENT_BYTES,
+        counts_thinking=counts,
+    )
 
 
 class _Conversation:

@@ -25,7 +25,7 @@ from orchestrator.backends.faults import (
     refused_betas,
     stopped,
 )
-from orchestrator.backends.messages import as_events, encodable
+from orchestrator.backends.messages import as_events, encodable, size
 from orchestrator.backends.request import Json
 from orchestrator.backends.wire import StreamFold
 from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable
@@ -74,11 +74,12 @@ class Connector:
     async def answer(self, prompt: str, max_tokens: int, purpose: Purpose = "final") -> AsyncGenerator[Event]:
         """One request without tools or servers, in a fresh conversation."""
         model = self.options.judge_model if purpose == "judge" else self.options.model
-        fold = self.fold(purpose, max_tokens, model)
+        prompt = clean(prompt)
+        fold = self.fold(purpose, max_tokens, model, size(prompt))
         body = {
             "model": model,
             "max_tokens": max_tokens,
-            "messages": [request.user(clean(prompt))],
+            "messages": [request.user(prompt)],
             "output_config": {"effort": "low"},
         }
         async with self._client() as client, aclosing(self.exchange(client, body, fold)) as events:
@@ -86,10 +87,17 @@ class Connector:
                 yield event
         conclude(fold)
 
-    def fold(self, purpose: Purpose, max_tokens: int, model: str) -> StreamFold:
+    def fold(self, purpose: Purpose, max_tokens: int, model: str, prompt_bytes: int) -> StreamFold:
         # another service may pass over the header that asks for the count
         counts = self.options.anthropic_base_url == ANTHROPIC_URL
-        return StreamFold(self.context.budget, purpose, model, max_tokens, counts_thinking=counts)
+        return StreamFold(
+            self.context.budget,
+            purpose,
+            model,
+            max_tokens,
+            prompt_bytes=prompt_bytes,
+            counts_thinking=counts,
+        )
 
     def body(self, allowed: Mapping[str, tuple[str, ...]], messages: list[Json], max_tokens: int) -> Json:
         """The request of a conversation with tools."""
@@ -200,8 +208,9 @@ class _Conversation:
         """Ask, and carry on what the service pauses."""
         said = self._say(request.user(clean(prompt)))
         for _ in range(1 + CONTINUATIONS):
-            body = self._body(said)
-            fold = self._backend.fold(purpose, body["max_tokens"], body["model"])
+            added = self._added(said)
+            body = self._body(added)
+            fold = self._backend.fold(purpose, body["max_tokens"], body["model"], added)
             async with aclosing(self._backend.exchange(self._client, body, fold)) as events:
                 async for event in events:
                     for listed in self._listed(event):
@@ -229,14 +238,17 @@ class _Conversation:
         self._messages.append(message)
         return [message]
 
-    def _body(self, said: list[Json]) -> Json:
-        """The next request, with the output that the budget allows it. Raises LimitExceeded."""
-        body = self._backend.body(self._allowed, self._messages, 0)
-        # the budget knows of the opening: system prompt, tools and the first question
+    def _added(self, said: list[Json]) -> int:
+        """Bytes that the next request adds to what the budget knows of the conversation."""
+        # it knows of the opening: system prompt, tools and the first question
         new = self._messages[: -len(said)] if self._opening else said
         self._opening = False
-        body["max_tokens"] = self._backend.context.budget.max_tokens(request.json_bytes(new) if new else 0)
-        return body
+        return request.json_bytes(new) if new else 0
+
+    def _body(self, added: int) -> Json:
+        """The next request, with the output that the budget allows it. Raises LimitExceeded."""
+        max_tokens = self._backend.context.budget.max_tokens(added)
+        return self._backend.body(self._allowed, self._messages, max_tokens)
 
     def _keep(self, said: list[Json], fold: StreamFold) -> Checkpoint | None:
         """Append a finished response to the history; a refused one is no part of it."""

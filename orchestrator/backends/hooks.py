@@ -190,14 +190,22 @@ def _content(response: Any) -> Any:
 class Passes:
     """The fold over a session's messages, pass by pass: what no hook sees is seen here."""
 
-    def __init__(
-        self, budget: Budget, purpose: Purpose, model: str, max_tokens: int, *, counts_thinking: bool
+    def __init__(  # noqa: PLR0913 - what a StreamFold needs
+        self,
+        budget: Budget,
+        purpose: Purpose,
+        model: str,
+        max_tokens: int,
+        *,
+        prompt_bytes: int = 0,
+        counts_thinking: bool,
     ) -> None:
-        """`max_tokens` is what each request may use, `counts_thinking` as for the `StreamFold`."""
+        """`max_tokens` is what each request may use; the rest is as for the `StreamFold`."""
         self._budget = budget
         self._purpose: Purpose = purpose
         self._model = model
         self._max_tokens = max_tokens
+        self._prompt_bytes = prompt_bytes
         self._counts_thinking = counts_thinking
         self._fold: StreamFold | None = None
         self._started: set[str] = set()
@@ -230,6 +238,7 @@ class Passes:
                     self._model,
                     self._max_tokens,
                     hosted=False,
+                    prompt_bytes=self._prompt_bytes,
                     counts_thinking=self._counts_thinking,
                 )
                 yield from self._fold.feed(raw)
@@ -259,7 +268,7 @@ class Passes:
     def _book_unseen(self) -> Iterator[Event]:
         while self._unseen:
             self._unseen -= 1
-            started = self._budget.open_pass(self._purpose, self._max_tokens)
+            started = self._budget.open_pass(self._purpose, self._max_tokens, prompt_bytes=self._prompt_bytes)
             yield started
             yield PassFinished(
                 steps=(started.step,),

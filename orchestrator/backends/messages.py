@@ -42,14 +42,22 @@ def read_usage(raw: Mapping[str, Any], model: str, before: Usage | None = None) 
     )
 
 
-def read_iterations(raw: Mapping[str, Any], total: Usage) -> tuple[Usage, ...]:
-    """Usage by sampling iteration where the service gives it, else the total alone."""
+def read_iterations(raw: Mapping[str, Any], total: Usage, asked: str) -> tuple[Usage, ...]:
+    """Usage by sampling iteration where the service gives it, else the total alone.
+
+    An iteration that names no model is one of the model that was `asked`, unless it stood in for it.
+    """
     iterations = raw.get("iterations")
     if not isinstance(iterations, list) or not iterations:
         return (total,)
     common = {"inference_geo": total.inference_geo, "service_tier": total.service_tier, "speed": total.speed}
     entries = (entry for entry in iterations if isinstance(entry, Mapping))
-    return tuple(read_usage(entry, total.model).model_copy(update=common) for entry in entries) or (total,)
+    return tuple(
+        read_usage(entry, total.model if entry.get("type") == "fallback_message" else asked).model_copy(
+            update=common
+        )
+        for entry in entries
+    ) or (total,)
 
 
 def result_text(content: object) -> str:

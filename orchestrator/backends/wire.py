@@ -63,6 +63,8 @@ class StreamFold:
     model: str
     max_tokens: int
     hosted: bool = True
+    prompt_bytes: int = 0
+    """What the request adds to the conversation, or all of it where it stands alone."""
     counts_thinking: bool = False
     """Whether the service counts hidden thinking in the stream; else seen from the stream itself."""
     stop_reason: str | None = None
@@ -72,9 +74,13 @@ class StreamFold:
 
     def __post_init__(self) -> None:
         self._steps: list[int] = []
+        self._asked = self.model
+        self._handed_over = 0
+        """Passes before another model took over, or a summary the conversation's place."""
         self._usage: Usage | None = None
         self._settled: Usage | None = None
         self._iterations: tuple[Usage, ...] = ()
+        self._itemised = False
         self._blocks: dict[Any, Block] = {}
         self._between = False
         self._pass_blocks = 0
@@ -108,7 +114,7 @@ class StreamFold:
     def _message_start(self, message: Mapping[str, Any]) -> Iterator[Event]:
         if self._steps:  # sent twice: the first one opened the pass
             return
-        self.model = message.get("model") or self.model
+        self.model = self._asked = message.get("model") or self.model
         self._usage = read_usage(mapping(message.get("usage")), self.model)
         yield self._begin(self._usage)
 
@@ -118,7 +124,8 @@ class StreamFold:
         self._output_bytes = 0
         self._thinking = 0
         self._unmeasured_thinking = False
-        started = self.budget.open_pass(self.purpose, self.max_tokens, usage, self.model)
+        first = 0 if self._steps else self.prompt_bytes
+        started = self.budget.open_pass(self.purpose, self.max_tokens, usage, self.model, prompt_bytes=first)
         self._steps.append(started.step)
         return started
 
@@ -128,6 +135,7 @@ class StreamFold:
             yield self._begin()
         self._pass_blocks += block.type in MODEL_BLOCKS
         if block.type == "thinking":
+            self.budget.unmeasured(not self.counts_thinking)
             self._unmeasured_thinking = True
         elif block.type == "redacted_thinking":
             self._output_bytes += size(str(raw.get("data") or ""))
@@ -144,6 +152,7 @@ class StreamFold:
             if self._between:  # an attempt that was declined, or a summary, before it wrote anything
                 yield self._begin()
             self._between = True
+            self._handed_over = len(self._steps)
             self.model = mapping(raw.get("to")).get("model") or self.model
 
     def _block_delta(self, index: Any, delta: Mapping[str, Any]) -> Iterator[Event]:
@@ -170,9 +179,11 @@ class StreamFold:
             self.counts_thinking = True
             self._thinking += estimate
             self._unmeasured_thinking = False
+            self.budget.unmeasured(False)
         elif text:
             self._output_bytes += size(text)
             self._unmeasured_thinking = False
+            self.budget.unmeasured(False)
 
     def _seen(self) -> int:
         """Upper estimate of the open pass's output tokens so far.
@@ -194,6 +205,7 @@ class StreamFold:
         if block.type == "thinking" and self._unmeasured_thinking:
             # it was billed and nobody said how much: no less than the whole pass is a safe bound
             self._unmeasured_thinking = False
+            self.budget.unmeasured(False)
             self._thinking += UNCOUNTED_THINKING if self.counts_thinking else self.max_tokens
             yield from self._grown()
         elif block.type == "text":
@@ -235,7 +247,8 @@ class StreamFold:
         usage = mapping(raw.get("usage"))
         if isinstance(usage.get("output_tokens"), int):
             self._settled = read_usage(usage, self.model, self._usage)
-            self._iterations = read_iterations(usage, self._settled)
+            self._iterations = read_iterations(usage, self._settled, self._asked)
+            self._itemised = bool(usage.get("iterations"))
         if self.stop_reason is not None:
             yield from self._finish()
 
@@ -244,8 +257,19 @@ class StreamFold:
             yield self._begin()
         self.finished = True
         details = [self.stop_details.get(key) for key in ("category", "explanation")]
+        # the total counts what the model that ended the answer did; iterations would count all
+        lost = 0 if self._itemised or self._settled is None else self._handed_over
+        if lost:
+            yield PassFinished(
+                steps=tuple(self._steps[:lost]),
+                purpose=self.purpose,
+                model=self._asked,
+                usage=(),
+                stop_reason=None,
+                exact=False,
+            )
         yield PassFinished(
-            steps=tuple(self._steps),
+            steps=tuple(self._steps[lost:]),
             purpose=self.purpose,
             model=self.model,
             usage=self._iterations,
