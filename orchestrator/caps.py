@@ -83,6 +83,8 @@ class Window:
         return None
 
     def add(self, booking: Booking) -> None:
+        if self.ceiling.usd is None and not self.ceiling.calls:
+            return
         self._bookings.append(booking)
         self._usd += booking.usd
         self._calls.update(booking.names)

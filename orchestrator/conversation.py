@@ -23,8 +23,10 @@ from orchestrator.events import Charge, ChargeLine, Event
 from orchestrator.sources import Registry
 
 SILENCE_SECONDS: Final = 1800.0
-LIVE: Final = 200
+LIVE: Final = 100
 """Conversations kept in memory."""
+RESTING: Final = 10_000
+"""Conversations that can come back from their record."""
 _ID: Final = re.compile(r"[\x21-\x7e]{1,100}")
 _BACKLOG: Final = 64
 """Events that may wait for the disk before calls wait with them."""
@@ -139,6 +141,8 @@ class Conversations:
             if conversation.record is not None:
                 self._resting[id] = conversation.record.path
                 self._writer.submit(conversation.record.close)
+                if len(self._resting) > RESTING:
+                    del self._resting[next(iter(self._resting))]
 
     def _back(self, session_id: str) -> Conversation:
         conversation = Conversation(session_id)
