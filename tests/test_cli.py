@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -62,7 +63,7 @@ def served(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     return stand_ins
 
 
-def started(*args: str | bytes, err: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[bytes]:
+def started(*args: str, err: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[bytes]:
     """The command as a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *args],
@@ -73,9 +74,7 @@ def started(*args: str | bytes, err: int = subprocess.PIPE, **environment: str) 
     )
 
 
-def finished(
-    *args: str | bytes, given: bytes = b"", **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def finished(*args: str, given: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command as a process of its own, run to its end."""
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *args],
@@ -304,34 +303,41 @@ def test_any_text_is_a_question(command: Any, served: StandIns, question: str) -
     assert outcome.result["question"] == question
 
 
-def test_a_question_with_undecodable_bytes_is_asked_without_them(served: StandIns) -> None:
-    ended = finished("ask", b"with statement \xff\xed\xa0\x80 exceptions", "--format", "json")
-    assert ended.returncode in (0, 1), ended.stderr
-    assert "\ufffd" in json.loads(ended.stdout)["question"]
+def test_a_question_with_undecodable_bytes_is_asked_without_them(command: Any, served: StandIns) -> None:
+    """Python hands bytes that are no UTF-8 over as lone surrogates."""
+    argument = b"with statement \xff\xed\xa0\x80 exceptions".decode("utf-8", "surrogateescape")
+    outcome = command("ask", argument, "--format", "json")
+    assert outcome.code in (0, 1), outcome.err
+    assert "\ufffd" in outcome.result["question"]
 
 
-def test_a_question_of_200_kb_is_asked_or_refused_clearly(served: StandIns) -> None:
-    ended = finished("ask", "-", "--format", "json", given=f"{QUESTION} ".encode() * 4300)
-    if ended.returncode == 2:
-        assert b"--max-usd" in ended.stderr
+def test_a_question_of_200_kb_is_asked_or_refused_clearly(command: Any, served: StandIns) -> None:
+    outcome = command("ask", f"{QUESTION} " * 4300, "--format", "json")
+    if outcome.code == 2:
+        assert "--max-usd" in outcome.err
     else:
-        assert json.loads(ended.stdout)["status"]
+        assert outcome.result["status"]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "form"), [("ascii", "text"), ("cp1252", "json"), ("cp1252", "stream-json")]
-)
-def test_a_console_that_lacks_a_character_never_ends_a_run(
-    served: StandIns, encoding: str, form: str
-) -> None:
-    """Case I109; what is printed as JSON stays JSON with every character in it."""
-    question = "with statement 😀 → exceptions"
-    ended = finished("ask", question, "--format", form, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+ODD = "with statement 😀 → exceptions"
+
+
+def test_a_console_that_lacks_a_character_never_ends_a_run(served: StandIns) -> None:
+    """Case I109."""
+    ended = finished("ask", ODD, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ended.returncode in (0, 1), ended.stderr
     assert b"Traceback" not in ended.stderr
-    if form != "text":
-        first = ended.stdout.decode("ascii").splitlines()[0]
-        assert json.loads(first)["question"] == question
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_json_on_such_a_console_is_json_with_every_character(
+    served: StandIns, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert cli.main(["ask", ODD, "--format", form, "--quiet"]) in (0, 1)
+    first = written.getvalue().decode("ascii").splitlines()[0]
+    assert json.loads(first)["question"] == ODD
 
 
 def test_a_reader_that_goes_away_is_no_traceback(served: StandIns) -> None:
