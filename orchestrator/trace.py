@@ -85,7 +85,8 @@ class Record:
 class Trace:
     """Writes one run file. Without `content` no text of question, pages or answer is written.
 
-    Text deltas are merged: they are written when another event follows, or on closing.
+    Text deltas are merged per block: they are written when another event follows (a new booking of the same
+    pass does not count), or on closing.
     Raises `UsageError` when the file cannot be created; an existing one is never touched.
     """
 
@@ -96,6 +97,7 @@ class Trace:
         self._mask = Mask(secrets)
         self._seq = 0
         self._text: list[str] = []
+        self._step = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
@@ -126,7 +128,10 @@ class Trace:
         if isinstance(event, TextDelta):
             self._text.append(event.text)
             return Record(self.run_id, self._seq, _now(), self._mask(event))
-        lines += self._held_text()
+        if not (isinstance(event, PassStarted) and event.step == self._step):
+            lines += self._held_text()
+        if isinstance(event, PassStarted):
+            self._step = event.step
         record = Record(self.run_id, self._seq, _now(), self._mask(event))
         kept = record.event if self._content else _without_content(record.event)
         if kept is not None:

@@ -155,6 +155,14 @@ def test_the_live_record_of_a_delta_has_the_number_of_its_line(tmp_path: Path) -
     assert [record.seq for record in trace.read(tmp_path / "r.jsonl")] == [0, 1, 2, 3, 4]
 
 
+def test_a_new_booking_of_the_same_pass_does_not_split_its_text(tmp_path: Path) -> None:
+    again = EVENTS[2].model_copy(update={"booked_usd": 0.2})
+    path = write(tmp_path, *EVENTS[:4], again, *EVENTS[4:6])
+    read = [record.event for record in trace.read(path)]
+    assert read == [*EVENTS[:3], again, TextDelta(text="Let me look."), EVENTS[5]]
+    assert [line["seq"] for line in lines(path)] == list(range(6))
+
+
 def test_text_held_back_is_written_on_closing(tmp_path: Path) -> None:
     path = write(tmp_path, started(), TextDelta(text="half a "), TextDelta(text="sentence"))
     assert trace.read(path)[-1].event == TextDelta(text="half a sentence")
