@@ -75,6 +75,7 @@ class _Check:
         self.plain = without_markers(reading)
         self.spans = spans(self.plain)
         self.starts = [span.start for span in self.spans]
+        self.sentences: dict[int, str] = {}
         self.excerpts: dict[str, Excerpts] = {}
         self.nearest: Nearest | None = None
 
@@ -93,14 +94,17 @@ class _Check:
         factual = [
             index
             for index, span in enumerate(self.spans)
-            if span.kind != "heading" and is_factual(self._text(span.start, span.end))
+            if span.kind != "heading" and is_factual(self._whole(index))
         ]
-        uncited = tuple(
-            self._text(self.spans[index].start, self.spans[index].end)
-            for index in factual
-            if index not in backed
-        )
+        uncited = tuple(self._whole(index) for index in factual if index not in backed)
         return Coverage(factual=len(factual), cited=len(factual) - len(uncited), uncited=uncited)
+
+    def _whole(self, index: int | None) -> str:
+        if index is None:
+            return ""
+        if index not in self.sentences:
+            self.sentences[index] = self._text(self.spans[index].start, self.spans[index].end)
+        return self.sentences[index]
 
     def _text(self, start: int, end: int) -> str:
         words = " ".join(self.plain[start:end].split())
@@ -125,7 +129,7 @@ class _Check:
             yield from ((cited, "") for cited in group)
             return
         span = self.spans[index]
-        whole = self._text(span.start, span.end)
+        whole = self._whole(index)
         parts = list(self._parts(span, group))
         several = len(parts) > 1 and all(is_factual(claim) for _, claim in parts)
         for clustered, claim in parts:
@@ -154,7 +158,7 @@ class _Check:
             source=source.id if source else None,
             url=source.url if source else marker.url,
             title=source.title if source else None,
-            sentence="" if index is None else self._text(self.spans[index].start, self.spans[index].end),
+            sentence=self._whole(index),
             verdict=found.verdict if found else "dangling",
             evidence=found.evidence if found else self._known(named),
         )

@@ -57,7 +57,7 @@ class _Markdown(MarkdownIt):
         self.core.ruler.enableOnly(["normalize", "block"])
         rules = self.inline.ruler
         for rule in list(rules.__rules__):
-            if rule.name in ("backticks", "link", "image", "autolink"):
+            if rule.name in _BEGINS:
                 rules.at(rule.name, _recording(rule.name, rule.fn))
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - the library's name
@@ -67,9 +67,17 @@ class _Markdown(MarkdownIt):
         return True
 
 
+_BEGINS = {"backticks": "`", "link": "[", "image": "!", "autolink": "<"}
+
+
 def _recording(name: str, rule: Any) -> Any:
+    first = _BEGINS[name]
+
     def recorded(state: StateInline, silent: bool) -> bool:
-        start, before, nested = state.pos, len(state.tokens), state.env["nested"]
+        start, before = state.pos, len(state.tokens)
+        if state.src[start] != first:
+            return False
+        nested = state.env["nested"]
         state.env["nested"] = nested or name == "image"  # its label is parsed as a text of its own
         matched: bool = rule(state, silent)
         state.env["nested"] = nested

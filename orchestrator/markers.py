@@ -80,14 +80,27 @@ _USED = re.compile(r" ?(?:[-+*/]?=(?!>)|\.\w{1,40}\()")
 _URL_STOP = re.compile(r"[\s<>\"`|\\^{}“”„«»「」『』（）【】《》［］，。；：！？、…]|[\ue200-\ue20f]")
 _URL_TAIL = ".,;:!?'’*_~(["
 _OPENER = {")": "(", "]": "["}
+_OWN_NUMBER = re.compile(r"\[\d{1,6}\]")
+_LISTED_NUMBER = re.compile(r"^ {0,3}\[(\d{4,6})\]", re.MULTILINE)
+"""A number that would be a year, but for a list in the same text that has an entry of this number."""
 _DEFINED_FOOTNOTE = re.compile(r"^ {0,3}\[(\^[^\]\s]{1,60})\]:", re.MULTILINE)
+
+
+def may_cite(text: str) -> bool:
+    """Tell quickly whether there can be a marker of a common form in a text; False is certain."""
+    return _OPENING.search(text) is not None
 
 
 def scan(text: str, ids: Set[str] = frozenset()) -> list[Marker]:
     """Return all markers in order, none overlapping. `ids` are known ids of a form of their own (`doc-7`)."""
-    found = structure(text)
     names = frozenset(_DEFINED_FOOTNOTE.findall(text)) if "[^" in text else frozenset()
-    return list(_Scanner(text, found, ids, names).markers())
+    ids = {*ids, *_LISTED_NUMBER.findall(text)}
+    return list(_Scanner(text, structure(text), ids, names).markers())
+
+
+def names_only(label: str, ids: Set[str] = frozenset()) -> bool:
+    """Tell whether a link's label is nothing but ids or a number: `S1`, `[S1]`, `1`, or our own `[1234]`."""
+    return bool(references(label.strip(" *_[]()"), ids) or _OWN_NUMBER.fullmatch(label))
 
 
 def url_end(text: str, start: int) -> int:

@@ -138,7 +138,7 @@ def names_source(label: str, cited: Cited) -> bool:
 
 
 def _is_reference(label: str) -> bool:
-    return bool(markers.references(label.strip(" *_[]()"))) or "://" in label
+    return markers.names_only(label) or "://" in label
 
 
 def _name(title: str) -> str:

@@ -104,7 +104,7 @@ def _lines(text: str, links: Sequence[Marker], ids: Set[str]) -> Iterator[_Line]
     code = structure(text).code_blocks
     linked = [link.start for link in links]
     listed = [
-        link.start for link in links if not markers.references(text[slice(*link.label or (0, 0))].strip("[]"))
+        link.start for link in links if not (link.label and markers.names_only(text[slice(*link.label)]))
     ]
     pieces = text.splitlines(keepends=True)
     position = 0
@@ -145,7 +145,7 @@ def _key(line: str, ids: Set[str]) -> str:
         return footnote[1]
     found = _KEYED.match(line)
     key = (found["key"] or found["wide"] or found["full"]).lstrip("^") if found else ""
-    return key if markers.references(key, ids) or (key.isdigit() and len(key) <= 4) else ""
+    return key if markers.references(key, ids) or (key.isdigit() and len(key) <= 6) else ""
 
 
 _List = tuple[int, int, list[tuple[int, int]]]

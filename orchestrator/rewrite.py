@@ -68,7 +68,7 @@ def rewrite(text: str, registry: Registry, *, ids_shown: bool) -> Rewritten:
         body, entries = _Pass(read(body, registry, ids_shown=ids_shown)).result()
         if body == before:
             break
-    if not entries and not _has_words(body) and body.strip() != original.strip():
+    if not entries and body.strip() != original.strip() and not _has_words(body):
         return Rewritten(
             original, (), "nothing but citations stood in the answer: it is shown as it was written"
         )
@@ -77,6 +77,8 @@ def rewrite(text: str, registry: Registry, *, ids_shown: bool) -> Rewritten:
 
 def bare(text: str) -> str:
     """Return text in which nothing cites: markers are gone, links are their words."""
+    if not markers.may_cite(text):
+        return text
     pieces, position = [], 0
     for marker in scan(text):
         kept = bare(text[slice(*marker.label)]) if marker.label and marker.label != marker[:2] else ""
@@ -158,7 +160,7 @@ class _Pass:
         label = self.text[slice(*marker.label)]
         if marker.label == marker[:2] or label == marker.url:
             return "" if known else without_schemes(label)
-        if markers.references(label.strip(" *_[]()")):
+        if markers.names_only(label):
             return ""
         if known and not is_claim(self.text, cited) and names_source(label, cited):
             return ""

@@ -144,6 +144,17 @@ class TestBibliography:
             entries = answer(text, registry(), ids_shown=True, notation=notation).entries
             assert [(entry.number, entry.id) for entry in entries] == [(1, "S3"), (2, "S1")]
 
+    @pytest.mark.parametrize("notation", NOTATIONS)
+    def test_more_sources_than_years_have_digits_are_numbered_all_the_same(self, notation: Notation) -> None:
+        """[1234] is a year elsewhere, and a number where the list has one."""
+        known = Registry()
+        known.add([{"url": f"https://many.example/{n}", "text": "x"} for n in range(1_300)])
+        text = "In [1999] it was. " + " ".join(f"A [S{n}]." for n in range(1, 1_301))
+        once = answer(text, known, ids_shown=True, notation=notation)
+        assert len(once.entries) == 1_300
+        assert once.text.startswith("In [1999] it was.")
+        assert answer(once.text, known, ids_shown=True, notation=notation) == once
+
     def test_without_a_citation_there_is_no_list(self) -> None:
         """None that is not cited."""
         assert shown("A.") == "A."
