@@ -153,7 +153,7 @@ def test_version(command: Any) -> None:
 def test_bad_input_is_refused_in_one_line_before_anything_is_sent(
     command: Any, served: StandIns, args: tuple[str, ...], said: str
 ) -> None:
-    """Issue of the main job, "What bad input gets"."""
+    """Nothing is sent, no run file is left, and one line says what is wrong."""
     outcome = command(*args)
     assert outcome.code == 2
     assert outcome.out == ""
