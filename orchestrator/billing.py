@@ -8,6 +8,7 @@ the cache. Until then all are taken at their dearest; afterwards as seen, with a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -36,10 +37,13 @@ class Clearing:
     """Prompt tokens from which it does."""
     keep: int
     """Results that it leaves."""
+    at_least: int = 0
+    """Tokens that it must free; else it leaves everything."""
 
-    def possible(self, context: int, results: int) -> bool:
-        """Whether a pass that reads `context` tokens, with so many results in them, may have lost some."""
-        return context >= self.trigger and results > self.keep
+    def possible(self, context: int, results: Sequence[int], billing: Billing) -> bool:
+        """Whether a pass that reads `context` tokens, results of these bytes among them, may lose some."""
+        old = results[: max(len(results) - self.keep, 0)]
+        return bool(old) and context >= self.trigger and billing.tokens(sum(old), len(old)) >= self.at_least
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Teacher:
     def __init__(self, run: str, clearing: Clearing | None = None) -> None:
         self._run = run
         self._clearing = clearing
-        self._results = 0
+        self._results: list[int] = []
         self._passes: list[_Pass] = []
         self._earlier = 0
         self._fresh = 0
@@ -111,18 +115,18 @@ class Teacher:
         match event:
             case PassStarted(purpose="answer" | "correction"):
                 if not self._passes or self._passes[-1].step != event.step:
-                    self._passes.append(_Pass(event.step, event.context_tokens, results=self._results))
+                    self._passes.append(_Pass(event.step, event.context_tokens, results=len(self._results)))
             case TextDelta() if self._passes:
                 self._passes[-1].shown_bytes += len(event.text.encode("utf-8", "replace"))
             case ToolResult() if self._passes and not event.denied:
-                self._results += 1
+                self._results.append(event.bytes)
                 self._passes[-1].shown_bytes += event.bytes
-                self._passes[-1].results = self._results
+                self._passes[-1].results = len(self._results)
             case PassFinished(purpose="answer" | "correction"):
                 self._settle(event)
 
-    def recall(self, results: int) -> None:
-        """The conversation that is carried on holds so many results already."""
+    def recall(self, results: Sequence[int]) -> None:
+        """The conversation that is carried on holds results of these bytes already."""
         self._results += results
 
     def _settle(self, event: PassFinished) -> None:
@@ -156,7 +160,8 @@ class Teacher:
     def _cleared(self, known: int, before: _Pass) -> bool:
         """Whether the growth behind this pass may hide that old results were cleared."""
         most = known + Billing().tokens(before.shown_bytes)
-        return self._clearing is not None and self._clearing.possible(most, before.results)
+        held = self._results[: before.results]
+        return self._clearing is not None and self._clearing.possible(most, held, Billing())
 
     def _compare_sum(self, passes: list[_Pass], usage: list[Usage]) -> None:
         if len(passes) < 2:

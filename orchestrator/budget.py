@@ -241,7 +241,7 @@ class Budget:
         """Take over the results in a conversation that is carried on: the service may clear them."""
         held = [event.bytes for event in events if isinstance(event, ToolResult)]
         self._result_bytes += held
-        self._teacher.recall(len(held))
+        self._teacher.recall(held)
 
     def settle_open(self) -> list[Charge]:
         """Charges for everything that was cut short, at its upper bound, marked as estimated."""
@@ -577,7 +577,7 @@ class Budget:
             return total, True
         opened = [self._open[step] for step in event.steps if step in self._open]
         first = opened[0].started.context_tokens if opened and opened[0].said else 0
-        cleared = self.clearing is not None and self.clearing.possible(total, len(self._result_bytes))
+        cleared = self.clearing is not None and self.clearing.possible(total, self._result_bytes, Billing())
         least = 0 if cleared else first
         most = total - first - (passes - 2) * least
         tiers = {self.prices.rates(usage.model, size, usage) for size in (min(least or 1, most), most)}
@@ -664,7 +664,7 @@ class Budget:
         """Upper estimate of reading the conversation: as before, or anew where old results may be cleared."""
         usd = self.billing.input_usd(rates, context, reread)
         rule = self.clearing
-        if rule is None or not rule.possible(context, len(self._result_bytes)):
+        if rule is None or not rule.possible(context, self._result_bytes, self.billing):
             return usd
         old = sum(self._result_bytes[: len(self._result_bytes) - rule.keep])
         freed = int(self.billing.tokens(old, 0) * LEAST_CLEARED)

@@ -110,8 +110,9 @@ def _started(question: str, options: Options, past: Past) -> RunStarted:
 
 def _budget(started: RunStarted, options: Options, run_id: str, registry: Registry) -> Budget:
     engine = started.backend == "agent-sdk"
-    clears = options.clear_trigger is not None and not engine
-    clearing = Clearing(options.clear_trigger or 0, options.clear_keep) if clears else None
+    clearing = None
+    if options.clear_trigger is not None and not engine:
+        clearing = Clearing(options.clear_trigger, options.clear_keep, options.clear_at_least)
     return Budget(
         limits=options.limits,
         prices=_prices(options, options.servers()),
