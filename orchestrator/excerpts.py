@@ -28,10 +28,11 @@ class _Passage(NamedTuple):
     text: str
 
 
-def best(question: str, sources: Iterable[Source], max_bytes: int) -> str:
+def best(question: str, sources: Iterable[Source], max_bytes: int, *, ids: bool = True) -> str:
     """Return the passages that share most of the question's rarer words, in `<source>` elements, best first.
 
     At most `max_bytes` of UTF-8; page text in it is neutralised; empty when not even one passage fits.
+    `ids` says whether the elements carry source ids.
     """
     listed = list(sources)
     passages = [
@@ -44,26 +45,27 @@ def best(question: str, sources: Iterable[Source], max_bytes: int) -> str:
     chosen: dict[int, list[_Passage]] = {}
     left = max_bytes
     for passage in _ranked(question, passages):
-        head = _head(listed[passage.source])
+        head = _head(listed[passage.source], ids)
         cost = len(passage.text.encode()) + 1
         if passage.source not in chosen:
             cost += len(head.encode()) + len("\n</source>\n")
         if cost <= left:
             chosen.setdefault(passage.source, []).append(passage)
             left -= cost
-    return "".join(_element(listed[number], kept) for number, kept in chosen.items())
+    return "".join(_element(listed[number], kept, ids) for number, kept in chosen.items())
 
 
-def _head(source: Source) -> str:
-    attributes = {"id": source.id, "title": harmless(source.title), "url": spelled(source.url)}
+def _head(source: Source, ids: bool) -> str:
+    attributes = {"id": source.id} if ids else {}
+    attributes |= {"title": harmless(source.title), "url": spelled(source.url)}
     if source.published:
         attributes["published"] = harmless(source.published)
     return f"<source {' '.join(f'{name}={quoteattr(value)}' for name, value in attributes.items())}>"
 
 
-def _element(source: Source, passages: list[_Passage]) -> str:
+def _element(source: Source, passages: list[_Passage], ids: bool) -> str:
     inside = "\n".join(passage.text for passage in sorted(passages, key=lambda passage: passage.place))
-    return f"{_head(source)}\n{inside}\n</source>\n"
+    return f"{_head(source, ids)}\n{inside}\n</source>\n"
 
 
 def _passages(text: str) -> list[str]:

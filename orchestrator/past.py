@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,18 +86,23 @@ class Past:
             return ()
         return found
 
-    def first_turn(self, question: str, registry: Registry, *, fresh: bool) -> str:
+    def first_turn(self, question: str, registry: Registry, *, fresh: bool, ids_shown: bool) -> str:
         """The question, and in a `fresh` conversation what the earlier ones had found."""
         if self.runs and fresh:
-            evidence = registry.evidence(question, prompts.EVIDENCE_BYTES)
-            question = prompts.going_on(question, self._told(), evidence)
+            evidence = registry.evidence(question, prompts.EVIDENCE_BYTES, ids=ids_shown)
+            question = prompts.going_on(question, self._told(registry, ids_shown), evidence)
         return prompts.question(question, datetime.now(UTC).date())
 
-    def _told(self) -> list[tuple[str, str]]:
-        """Questions and answers so far."""
+    def _told(self, registry: Registry, ids_shown: bool) -> list[tuple[str, str]]:
+        """Questions and answers so far; ids in them become links where the new conversation has no ids."""
+
+        def link(id: re.Match[str]) -> str:
+            source = registry.by_id(id[1])
+            return f"[source](<{source.url}>)" if source else id[0]
+
         ends = [(run[0].event, run[-1].event) for run in self.runs]
         return [
-            (first.question, last.answer)
+            (first.question, last.answer if ids_shown else re.sub(r"\[(S\d+)\]", link, last.answer))
             for first, last in ends
             if isinstance(first, RunStarted) and isinstance(last, Ending) and last.answer
         ]

@@ -102,12 +102,13 @@ class Registry:
         id = self._by_identity.get(canonical(url))
         return self._whole(id) if id else None
 
-    def evidence(self, question: str, max_bytes: int) -> str:
-        """Return the passages that fit the question best, best first, each in its `<source id=...>` element.
+    def evidence(self, question: str, max_bytes: int, *, ids: bool = True) -> str:
+        """Return the passages that fit the question best, best first, each in its `<source>` element.
 
-        At most `max_bytes` of UTF-8; empty when nothing fits.
+        At most `max_bytes` of UTF-8; empty when nothing fits. Without `ids` the elements name sources by
+        their URL alone: for a conversation in which ids do not count.
         """
-        return best(question, self, max_bytes)
+        return best(question, self, max_bytes, ids=ids)
 
     def _name(self, found: Found) -> Written:
         identity = canonical(found.url)

@@ -69,10 +69,11 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
     registry = past.registry()
     started = _started(question, options, past)
     conversation = past.conversation(started.backend, started.model, folder)
-    prompt = past.first_turn(question, registry, fresh=not conversation)
+    ids_shown = started.backend == "agent-sdk"
+    prompt = past.first_turn(question, registry, fresh=not conversation, ids_shown=ids_shown)
     context = RunContext(
         run_id=run_id,
-        system=prompts.system(ids_shown=started.backend == "agent-sdk"),
+        system=prompts.system(ids_shown=ids_shown),
         options=options,
         servers=options.servers(),
         budget=_budget(started, options, run_id, registry),
