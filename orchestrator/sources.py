@@ -7,20 +7,17 @@ included. Excerpts accumulate. What the registry hands to a model is neutralised
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from orchestrator.errors import UsageError
 from orchestrator.events import Event, Source, ToolCall, ToolResult
 from orchestrator.excerpts import best
 from orchestrator.harvest import Written, walk
-from orchestrator.pagetext import clean, one_line
+from orchestrator.pagetext import clean
 from orchestrator.records import Found
 from orchestrator.urls import canonical, spelled, title_of
 
-__all__ = ["Registry", "canonical", "clean", "read"]
+__all__ = ["Registry", "canonical", "clean"]
 
 
 class Registry:
@@ -28,7 +25,8 @@ class Registry:
 
     def __init__(self, sources: Iterable[Source] = ()) -> None:
         self._sources: dict[str, Source] = {}
-        self._order: list[str] = []
+        self._ids: dict[str, str] = {}
+        """Every id ever given, in order, and the id of the source that it names: two ids may be one page."""
         self._by_identity: dict[str, str] = {}
         self._excerpts: dict[str, dict[str, None]] = {}
         self._stale: set[str] = set()
@@ -38,15 +36,15 @@ class Registry:
             self._keep(source)
 
     def __iter__(self) -> Iterator[Source]:
-        return iter([self._whole(id) for id in self._order])
+        return iter([self._whole(id) for id in self._sources])
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._sources)
 
     @property
     def ids(self) -> Set[str]:
         """All ids, as a live view."""
-        return self._sources.keys()
+        return self._ids.keys()
 
     def see(self, event: Event) -> None:
         """Fold one event: results that reached the server and succeeded add sources, others nothing."""
@@ -89,13 +87,12 @@ class Registry:
 
     def by_id(self, id: str) -> Source | None:
         """Return the source of this id, None where there is none."""
-        return self._whole(id) if id in self._sources else None
+        return self._whole(self._ids[id]) if id in self._ids else None
 
     def by_number(self, number: int) -> Source | None:
         """Return the source that a bare number means where ids are shown: the id, else the place from 1."""
-        if str(number) in self._sources:
-            return self._whole(str(number))
-        return self._whole(self._order[number - 1]) if 0 < number <= len(self._order) else None
+        named = self.by_id(str(number)) or self.by_id(f"S{number}")
+        return named or self.by_id(next(islice(self._ids, max(number - 1, 0), None), ""))
 
     def by_url(self, url: str) -> Source | None:
         """Return the source that this URL names in any spelling."""
@@ -129,17 +126,20 @@ class Registry:
         return Written(id, f"[{id}]")
 
     def _new_id(self) -> str:
-        number = len(self._order) + 1
-        while f"S{number}" in self._sources:
+        number = len(self._ids) + 1
+        while f"S{number}" in self._ids:
             number += 1
         return f"S{number}"
 
     def _keep(self, source: Source) -> None:
-        if source.id not in self._sources:
-            self._order.append(source.id)
-        self._sources[source.id] = source
-        self._by_identity.setdefault(canonical(source.url), source.id)
-        self._excerpts[source.id] = dict.fromkeys(source.excerpts)
+        id = self._by_identity.setdefault(canonical(source.url), source.id)
+        self._ids[source.id] = id
+        if id == source.id:
+            self._sources[id] = source
+            self._excerpts[id] = dict.fromkeys(source.excerpts)
+        else:
+            self._excerpts[id].update(dict.fromkeys(source.excerpts))
+            self._stale.add(id)
 
     def _whole(self, id: str) -> Source:
         if id in self._stale:
@@ -147,46 +147,6 @@ class Registry:
             excerpts = tuple(self._excerpts[id])
             self._sources[id] = self._sources[id].model_copy(update={"excerpts": excerpts})
         return self._sources[id]
-
-
-class _Line(BaseModel):
-    """One line of a sources file."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    url: str = Field(min_length=1)
-    title: str | None = None
-    excerpts: tuple[str, ...] = ()
-    id: str | None = Field(default=None, min_length=1)
-    published: str | None = None
-
-
-def read(path: Path) -> Registry:
-    """Read a file of `{"url", "title", "excerpts", "id"}` lines; without `id` they are S1, S2, ... in order.
-
-    Raises `UsageError` naming the line that is wrong.
-    """
-    sources: dict[str, Source] = {}
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read sources from {path}: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = _Line.model_validate_json(line)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            field = ".".join(map(str, first["loc"])) or "the line"
-            raise UsageError(f"{path}, line {number}: {field}: {first['msg']}") from error
-        id = entry.id or f"S{len(sources) + 1}"
-        if id in sources:
-            raise UsageError(f"{path}, line {number}: id {id} is given twice")
-        title = one_line(entry.title or "") or title_of(entry.url)
-        excerpts = tuple(map(clean, entry.excerpts))
-        sources[id] = Source(id=id, url=entry.url, title=title, published=entry.published, excerpts=excerpts)
-    return Registry(sources.values())
 
 
 def asked_page(arguments: Mapping[str, Any] | None) -> str | None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import UsageError
 from orchestrator.events import Source, ToolCall, ToolResult
 from orchestrator.markers import scan
 from orchestrator.notation import answer
 from orchestrator.pagetext import harmless
-from orchestrator.sources import Registry, canonical, clean, read
+from orchestrator.sources import Registry, canonical, clean
 from orchestrator.urls import TRACKING_PARAMETERS, may_be_source, spelled, title_of
 from tests.properties import sampled
 
@@ -374,6 +372,33 @@ class TestRegistry:
         assert new.id == "S3"
         assert later.by_url("https://example.org/a/")
 
+    def test_two_ids_of_one_page_are_one_source(self) -> None:
+        """Case I064: a list that names a page twice keeps both ids, and the page is cited once."""
+        pages = ["https://a.example/1", "http://www.a.example/1/", "https://a.example/2"]
+        known = Registry(
+            Source(id=f"S{n}", url=url, title="t", excerpts=(f"{n}",)) for n, url in enumerate(pages, 1)
+        )
+        assert [(source.id, source.excerpts) for source in known] == [("S1", ("1", "2")), ("S3", ("3",))]
+        assert known.by_id("S2") == known.by_number(2) == known.by_id("S1")
+        assert known.by_number(3) == known.by_id("S3")
+        assert [
+            entry.id for entry in answer("A [S2][1][3].", known, ids_shown=True, notation="text").entries
+        ] == [
+            "S1",
+            "S3",
+        ]
+
+    def test_a_bare_number_is_the_place_where_ids_are_the_users_own(self) -> None:
+        """DESIGN: in `check --sources`, [3] means the third."""
+        known = Registry(Source(id=id, url=f"https://a.example/{id}", title="t") for id in ("a", "b", "7"))
+        assert [source and source.id for source in map(known.by_number, (1, 2, 3, 4, 7))] == [
+            "a",
+            "b",
+            "7",
+            None,
+            "7",
+        ]
+
     def test_seeing_and_adding_are_idempotent(self) -> None:
         """Resume folds the same events again."""
         registry = Registry()
@@ -585,46 +610,6 @@ class TestEncoding:
                 source.model_dump_json().encode("utf-8")
                 assert source.excerpts == ("x\ufffd 😀",)
         answer("The answer \ud83d [S1] 😀", registry, ids_shown=True, notation="text").text.encode("utf-8")
-
-
-class TestReadingAFile:
-    def test_lines_without_id_are_numbered_in_order(self, tmp_path: Path) -> None:
-        """DESIGN: `check --sources FILE.jsonl`; what the user gives is taken as it is, loopback or not."""
-        path = tmp_path / "sources.jsonl"
-        lines = [
-            '{"url": "https://a.example/1"}',
-            "",
-            '{"url": "http://localhost/2", "title": "Two", "excerpts": ["x"], "more": 1}',
-            '{"url": "https://a.example/3", "id": "doc-3"}',
-        ]
-        path.write_text("\n".join(lines), encoding="utf-8")
-        registry = read(path)
-        assert [(source.id, source.title) for source in registry] == [
-            ("S1", "a.example/1"),
-            ("S2", "Two"),
-            ("doc-3", "a.example/3"),
-        ]
-        third = registry.by_number(3)
-        assert third
-        assert third.id == "doc-3"
-
-    @pytest.mark.parametrize(
-        ("content", "said"),
-        [
-            ('{"url": "https://a.example"}\n{"title": "x"}', "line 2: url"),
-            ("nonsense", "line 1"),
-            ('{"url": "https://a.example", "excerpts": "x"}', "line 1: excerpts"),
-            ('{"url": "a:b", "id": "x"}\n{"url": "a:c", "id": "x"}', "line 2: id x is given twice"),
-        ],
-    )
-    def test_a_wrong_line_is_named(self, tmp_path: Path, content: str, said: str) -> None:
-        """Usage errors say where."""
-        path = tmp_path / "sources.jsonl"
-        path.write_text(content, encoding="utf-8")
-        with pytest.raises(UsageError, match=said):
-            read(path)
-        with pytest.raises(UsageError, match="missing"):
-            read(tmp_path / "missing.jsonl")
 
 
 @sampled
