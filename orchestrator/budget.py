@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Any, Final, Literal
 
@@ -142,6 +143,7 @@ class Budget:
     def __post_init__(self) -> None:
         self._teacher = Teacher(self.run, self.clearing)
         self._open: dict[int, _Pass] = {}
+        self._unanswered: Callable[[], PassStarted] | None = None
         self._conversed = 0
         self._booked: dict[int, float] = {}
         self._open_calls: dict[str, ToolCall] = {}
@@ -245,6 +247,9 @@ class Budget:
 
     def settle_open(self) -> list[Charge]:
         """Charges for everything that was cut short, at its upper bound, marked as estimated."""
+        if self._unanswered is not None:
+            started = self._unanswered()
+            self._booked[started.step] = started.booked_usd
         charges: list[Charge] = []
         for step, booked in list(self._booked.items()):
             opened = self._open.get(step)
@@ -269,6 +274,16 @@ class Budget:
 
     # --- one pass ---------------------------------------------------------------------------------
 
+    def sent(self, purpose: Purpose, max_tokens: int, model: str, prompt_bytes: int) -> None:
+        """A request is out. Cut off before its answer begins, it may be billed: it is charged as a pass."""
+        self._unanswered = partial(
+            self.open_pass, purpose, max_tokens, None, model, prompt_bytes=prompt_bytes
+        )
+
+    def refused(self) -> None:
+        """The request that was out will not be answered, and is not billed."""
+        self._unanswered = None
+
     def open_pass(
         self,
         purpose: Purpose,
@@ -284,6 +299,7 @@ class Budget:
         says nothing: the context is estimated then from what was shown, and `prompt_bytes` are what the
         request adds to the conversation, or all of it where it stands alone.
         """
+        self._unanswered = None
         step = self.step + 1
         before = self._last if purpose in CONVERSING else None
         added = self.billing.tokens(prompt_bytes) if prompt_bytes else 0

@@ -133,12 +133,20 @@ class Connector:
         self, client: anthropic.AsyncAnthropic, body: Json, fold: StreamFold
     ) -> AsyncGenerator[Event]:
         """One request and everything its response says; a call that the budget does not admit ends it."""
+        budget = self.context.budget
+        budget.sent(fold.purpose, fold.max_tokens, fold.model, fold.prompt_bytes)
         with self._translated():
-            async with await self._open(client, body) as stream, aclosing(_raw_events(stream)) as raws:
+            try:
+                opened = await self._open(client, body)
+            except Exception as error:
+                if not _may_be_billed(error):
+                    budget.refused()
+                raise
+            async with opened as stream, aclosing(_raw_events(stream)) as raws:
                 async for raw in raws:
                     for event in fold.feed(raw):
                         yield event
-                        if isinstance(event, ToolCall) and (denial := self.context.budget.admit(event)):
+                        if isinstance(event, ToolCall) and (denial := budget.admit(event)):
                             raise denial.limit  # a hosted call cannot be denied singly
         if not fold.finished:
             raise BackendError(_broken_off(self.service))
@@ -335,6 +343,12 @@ def _fault(error: anthropic.APIStatusError) -> Fault:
         message=str(encodable(message or error.message)),
         retry_after=_seconds(error.response.headers.get("retry-after")),
     )
+
+
+def _may_be_billed(error: Exception) -> bool:
+    """Whether a request without any answer can have reached the service all the same."""
+    never_sent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
+    return isinstance(error, anthropic.APIConnectionError) and not never_sent
 
 
 def _broken_off(service: Service, why: str = "") -> str:

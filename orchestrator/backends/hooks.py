@@ -248,15 +248,24 @@ class Passes:
                 yield from self._fold.feed(raw)
             case SystemMessage(subtype="status", data={"status": "requesting"}):
                 self._answered = False
+                self._budget.sent(self._purpose, self._max_tokens, self._model, self._prompt_bytes)
             case SystemMessage(data={"error_status": 429, "retry_delay_ms": delay}) if delay > PATIENCE_MS:
                 raise rate_limited("The model service", delay / 1000)
             case SystemMessage(subtype="api_retry", data={"error_status": None}):
                 yield from self._broken_off(unless=not self._started)
-            case ResultMessage(is_error=True, api_error_status=None, terminal_reason="api_error"):
-                yield from self._broken_off(unless=never_sent(message.result or ""))
+            case ResultMessage(is_error=True):
+                yield from self._failed(message)
             case AssistantMessage(model=model, message_id=str(id)) if model != "<synthetic>":
                 if id not in self._started:
                     raise BackendError("The engine made a request outside its stream", "agent-sdk")
+
+    def _failed(self, result: ResultMessage) -> Iterator[Event]:
+        """The engine gave up: either the service refused its last request, or the request broke off."""
+        unbilled = result.api_error_status is not None or never_sent(result.result or "")
+        if unbilled:
+            self._budget.refused()
+        if result.api_error_status is None and result.terminal_reason == "api_error":
+            yield from self._broken_off(unless=unbilled)
 
     def _broken_off(self, *, unless: bool) -> Iterator[Event]:
         """A request broke off; what was not seen of it may be billed all the same."""
