@@ -55,7 +55,7 @@ def read(text: str, registry: Registry, *, ids_shown: bool) -> Reading:
     text = clean(text)
     found = markers.scan(text, registry.ids)
     listed = references.find(text, found, registry.ids)
-    resolve = _Resolver(registry, listed.urls, ids_shown)
+    resolve = _Resolver(registry, listed.targets, ids_shown)
     outside = (marker for marker in found if not inside(listed.stretches, marker.start))
     return Reading(text, tuple(Cited(marker, resolve(text, marker)) for marker in outside), listed.stretches)
 
@@ -74,7 +74,7 @@ class _Resolver:
         return tuple(Named(ref, self._ref(ref)) for ref in marker.refs) or (Named("", None),)
 
     def _link(self, text: str, marker: Marker) -> Source | None:
-        source = self.registry.by_url(marker.url or "")
+        source = self._target(marker.url or "")
         if source or not marker.label:
             return source
         # A URL that was corrupted on the way still has its id beside it: `[S3](https://...)`.
@@ -84,9 +84,13 @@ class _Resolver:
     def _ref(self, ref: str) -> Source | None:
         if self.ids_shown and not ref.isdigit() and (source := self.registry.by_id(ref)):
             return source
-        if ref in self.listed or f"^{ref}" in self.listed:
-            return self.registry.by_url(self.listed.get(ref) or self.listed[f"^{ref}"])
-        return self._id(ref)
+        target = self.listed.get(ref) or self.listed.get(f"^{ref}")
+        return self._target(target) if target else self._id(ref)
+
+    def _target(self, target: str) -> Source | None:
+        """Return the source of a URL, or of an id that stands where a URL would."""
+        named = [ref for ref in markers.references(target.strip("[] ")) if not ref.isdigit()]
+        return self.registry.by_url(target) or (self._id(named[0]) if named else None)
 
     def _id(self, ref: str) -> Source | None:
         if not self.ids_shown:

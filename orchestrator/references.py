@@ -19,9 +19,10 @@ from orchestrator.markers import Marker
 
 
 class References(NamedTuple):
-    """`urls` tells what a reference (`1`, `S2`, `^note`) means, `stretches` where the lists stand."""
+    """`targets` tells what a reference (`1`, `S2`, `^note`) means, `stretches` where the lists stand."""
 
-    urls: dict[str, str]
+    targets: dict[str, str]
+    """A URL, or an id where the list names its source by one."""
     stretches: tuple[tuple[int, int], ...]
 
 
@@ -79,21 +80,29 @@ def find(text: str, found: Sequence[Marker], ids: Set[str] = frozenset()) -> Ref
     """Find all lists in a text; `found` are its markers."""
     links = [marker for marker in found if marker.kind == "link" and marker.url]
     lines = list(_lines(text, links, ids))
-    urls: dict[str, str] = {}
+    targets: dict[str, str] = {}
     stretches: list[tuple[int, int]] = []
     for label, (href, start, end) in structure(text).definitions.items():
         for key in _keys(label.lower() if label.startswith("^") else label, ids):
-            urls.setdefault(key, href)
+            targets.setdefault(key, href)
         stretches.append((start, end))
-    starts = [link.start for link in links]
+    starts = [marker.start for marker in found]
     for first, last, entries in _lists(lines):
         stretches.append((lines[first].start, lines[last - 1].end))
         for number, (at, after) in enumerate(entries, start=1):
-            index = bisect_left(starts, lines[at].start)
-            if index < len(links) and links[index].start < lines[after - 1].end:
-                for key in _keys(lines[at].key or str(number), ids):
-                    urls.setdefault(key, str(links[index].url))
-    return References(urls, joined(stretches))
+            begins, ends = (bisect_left(starts, place) for place in (lines[at].start, lines[after - 1].end))
+            keys = _keys(lines[at].key or str(number), ids)
+            target = _target(found[begins:ends], keys)
+            for key in keys if target else ():
+                targets.setdefault(key, target)
+    return References(targets, joined(stretches))
+
+
+def _target(entry: Sequence[Marker], keys: Sequence[str]) -> str:
+    """Return what an entry names: its first URL, else an id in it that is not its own number."""
+    urls = [marker.url for marker in entry if marker.kind == "link" and marker.url]
+    others = [ref for marker in entry for ref in marker.refs if ref not in keys and not ref.isdigit()]
+    return (urls + others + [""])[0]
 
 
 def _keys(key: str, ids: Set[str]) -> tuple[str, ...]:

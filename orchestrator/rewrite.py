@@ -29,10 +29,11 @@ _LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+>|#]+|\d{1,3}[.)])[ \t]*)*\Z"
 _OPENED = re.compile(r"(?:\[|【|［)[ \t]*\Z")
 _CLOSED = re.compile(r"[ \t]*(?:\]|】|］)")
 _EMPTY_OPENED = re.compile(
-    r"(?:[(（][ \t]*(?:(?:see|sources?|refs?|cf\.?|via|from|citations?)[ \t]*:?[ \t]*)?|<sup>[ \t]*)\Z",
+    r"(?:[(（][ \t]*(?:(?:see|sources?|refs?|cf\.?|via|from|citations?)[ \t]*:?[ \t]*)?"
+    r"|<sup>[ \t]*|(?<![*_\\])[*_]{1,3})\Z",
     re.IGNORECASE,
 )
-_EMPTY_CLOSED = re.compile(r"[ \t]*(?:[)）]|</sup>)", re.IGNORECASE)
+_EMPTY_CLOSED = re.compile(r"[ \t]*(?:[)）]|</sup>)|[*_]{1,3}(?![*_])", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*(`{3,}|~{3,})", re.MULTILINE)
 
 
@@ -194,7 +195,7 @@ class _Pass:
         """Leave a cluster out, with brackets that held nothing else and the space before it."""
         opened = _EMPTY_OPENED.search(self.text, max(self.position, start - 30), start)
         closed = _EMPTY_CLOSED.match(self.text, end)
-        if opened and closed:
+        if opened and closed and _mirrored(opened[0][:1], closed[0].strip()):
             start, end = opened.start(), closed.end()
         line = self.text[max(self.position, start - 40) : start]
         if _LINE_START.search(("\n" if self.position == 0 and start <= 40 else "") + line):
@@ -216,6 +217,10 @@ class _Pass:
         known = self.numbers.get(source.id) or entry(len(self.numbers) + 1, source)
         self.numbers[source.id] = known
         return f"[[{known.number}]]({spelled(source.url)})"
+
+
+def _mirrored(opened: str, closed: str) -> bool:
+    return closed[:1] in {"(": ")）", "（": ")）", "<": "<"}.get(opened, opened)
 
 
 def _has_words(text: str) -> bool:

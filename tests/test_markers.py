@@ -218,6 +218,25 @@ def test_reference_lists_of_the_models_own_give_numbers_their_meaning(listing: s
     assert body == "A [[1]](https://example.org/two?utm_source=x). B [[2]](https://www.example.com/three/)."
 
 
+def test_a_list_that_names_its_sources_by_id_is_understood_where_ids_were_shown() -> None:
+    """Footnotes on top of ids."""
+    for text in (
+        "A [^1].\n\n[^1]: See [S3] for that.",
+        "A [1].\n\n## Sources\n1. Three [S3]",
+        "A [^1].\n\n[^1]: [S3]",
+    ):
+        assert cited(text) == ["S3"]
+        assert cited(text, ids_shown=False) == []
+
+
+def test_sections_that_only_sound_like_lists_stay() -> None:
+    """An author's works, a reader's notes, recommended links are part of the answer."""
+    for heading in ("Works", "Notes", "Further reading", "Links", "Literature"):
+        text = f"## {heading}\n\n- The first was written in 1937 [S1]\n- The second is better [S2]"
+        assert cited(text) == ["S1", "S2"]
+        assert f"## {heading}\n\n- The first was written" in rewrite(text, KNOWN, ids_shown=True).body
+
+
 def test_prose_about_sources_is_no_reference_list() -> None:
     """Only a list of entries is replaced."""
     text = "## Sources of error\n\n- drift\n- noise\n\nNotes: see above.\n\n[1] is a start of a sentence."

@@ -72,6 +72,8 @@ class TestMarkersInTheText:
             ("A (see [S9]) b.", "A b."),
             ("A (source: [S9]).", "A."),
             ("A [[S9]].", "A."),
+            ("A **[S9]** b *c*.", "A b *c*."),
+            ("A *b [S9]*.", "A *b*."),
             ("A [S1], [S9].", "A [1]."),
             ("A [S9], [S1].", "A [1]."),
             ("A [S1, S9].", "A [1]."),

@@ -51,13 +51,13 @@ def reports() -> tuple[str, ...]:
 def own_sources(text: str) -> Registry:
     """The pages that a report's own list names, which is all that is known of its sources."""
     registry = Registry()
-    registry.add([{"url": url} for url in references.find(text, scan(text)).urls.values()])
+    registry.add([{"url": url} for url in references.find(text, scan(text)).targets.values()])
     return registry
 
 
 def faults(text: str, registry: Registry) -> Faults:
     """Count by the report's own numbers, as a reader would."""
-    listed = references.find(text, scan(text)).urls
+    listed = references.find(text, scan(text)).targets
     pages = Counter(canonical(url) for url in listed.values())
     reading = read(text, registry, ids_shown=False)
     refs = {ref for cited in reading.cited for ref in cited.marker.refs}
