@@ -1,0 +1,99 @@
+"""Whole runs against the stand-ins: what the commands do, without their printing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from orchestrator import runner, trace
+from orchestrator.events import Ending
+from orchestrator.offline import StandIns
+from orchestrator.result import Result
+from orchestrator.runner import Listener
+from orchestrator.settings import Options
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+QUESTION: Final = "How does the with statement handle exceptions?"
+BACKENDS: Final = (
+    pytest.param("connector", id="connector"),
+    pytest.param("agent-sdk", id="agent-sdk", marks=pytest.mark.engine),
+)
+both_backends = pytest.mark.parametrize("backend", BACKENDS)
+"""The same sentence of both; the Agent SDK's is told by its real command line."""
+
+
+def search(words: str = "with statement exceptions", server: str = "parallel-search") -> Json:
+    """A call of the search tool, as a scripted pass makes it."""
+    tool = {"exa": "web_search_exa"}.get(server, "web_search")
+    asked = {"query": words} if server == "exa" else {"objective": words, "search_queries": [words]}
+    return {"server": server, "tool": tool, "input": asked}
+
+
+def options(stand_ins: StandIns, backend: str, **chosen: Any) -> Options:
+    """Options of an offline run through this backend, at stand-ins that are running already."""
+    return Options(offline=True, backend=backend, **chosen).with_stand_ins(
+        stand_ins.anthropic_base_url, stand_ins.server_urls
+    )
+
+
+async def research(
+    stand_ins: StandIns,
+    backend: str,
+    question: str = QUESTION,
+    *,
+    resume: str | None = None,
+    listeners: Sequence[Listener] = (),
+    **chosen: Any,
+) -> Result:
+    """One run to its end, as `ask` and `resume` have it carried out."""
+    return await runner.run(question, options(stand_ins, backend, **chosen), listeners, resume=resume)
+
+
+def file_of(result: Result) -> Path:
+    assert result.run_file is not None
+    return result.run_file
+
+
+def told(result: Result, kind: type[T]) -> list[T]:
+    """The events of one kind in a run's file."""
+    return [record.event for record in trace.read(file_of(result)) if isinstance(record.event, kind)]
+
+
+def assert_ended_once(path: Path) -> Ending:
+    """A run file is readable, its lines are numbered, and exactly its last one is an ending."""
+    records = trace.read(path)
+    assert [record.seq for record in records] == list(range(len(records)))
+    assert [isinstance(record.event, Ending) for record in records].index(True) == len(records) - 1
+    last = records[-1].event
+    assert isinstance(last, Ending)
+    return last
+
+
+def asked(stand_ins: StandIns) -> list[Json]:
+    """The bodies of all requests for an answer, in order."""
+    stand_ins.settle()
+    return [request["body"] for request in stand_ins.requests() if request["path"] == "/v1/messages"]
+
+
+def user_texts(body: Json) -> list[str]:
+    """What the request's user turns say, tool results left out."""
+    texts: list[str] = []
+    for message in body["messages"]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if message["role"] == "user":
+            texts += [block["text"] for block in blocks if block["type"] == "text"]
+    return texts
+
+
+def children() -> list[int]:
+    """The processes that this one has started and not reaped; none where the system does not tell."""
+    from orchestrator.backends.engine import descendants
+
+    return descendants(os.getpid())
