@@ -48,9 +48,11 @@ class Reservation:
     ledger: DailyCap
     run: str
     usd: float
+    spent: float = 0.0
 
     def record_spent(self, usd: float) -> None:
         """Note the run's spend so far, bookings included: what a killed run is settled at."""
+        self.spent = usd
         self.ledger.execute("update runs set spent = ? where run = ? and open", (usd, self.run))
 
 
@@ -69,13 +71,18 @@ class DailyCap:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._lock_path(run))
-        with lock:
-            reservation = Reservation(self, run, self._take(run, wanted, least))
-            try:
-                yield reservation
-            finally:
-                self.execute("update runs set open = 0, reserved = 0 where run = ?", (run,))
-        self._lock_path(run).unlink(missing_ok=True)
+        try:
+            with lock:
+                reservation = Reservation(self, run, self._take(run, wanted, least))
+                try:
+                    yield reservation
+                finally:
+                    self.execute(
+                        "update runs set open = 0, reserved = 0, spent = ? where run = ?",
+                        (reservation.spent, run),
+                    )
+        finally:
+            self._lock_path(run).unlink(missing_ok=True)
 
     def today(self) -> Day:
         """The day so far, dead runs settled."""
@@ -104,8 +111,9 @@ class DailyCap:
                     f"${day.spent:.2f} of today's ${self.usd:g} is spent and ${day.reserved:.2f} is held by"
                     f" {day.running} running runs; raise it with --daily-usd, or wait",
                 )
+            # until it says what it has spent, its first request may be under way
             connection.execute(
-                "insert into runs values (?, ?, ?, 0, 1)", (run, _today().isoformat(), granted)
+                "insert into runs values (?, ?, ?, ?, 1)", (run, _today().isoformat(), granted, least)
             )
             return granted
 
@@ -117,6 +125,7 @@ class DailyCap:
                     connection.execute("update runs set open = 0, reserved = 0 where run = ?", (run,))
             except Timeout:
                 continue
+            self._lock_path(run).unlink(missing_ok=True)
 
     def _lock_path(self, run: str) -> Path:
         return self.path.parent / f"{self.path.stem}-{run}.lock"

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import daily
 import pytest
 
 from orchestrator.daily import DailyCap
@@ -80,3 +81,27 @@ def test_many_runs_at_once_never_hold_more_than_the_cap(tmp_path: Path) -> None:
         spent = sum(pool.map(one, range(60)))
     assert 0.5 < spent <= 1.0 + 1e-9
     assert cap.today().spent == pytest.approx(spent)
+
+
+def test_a_run_that_is_killed_before_it_said_anything_counts_as_its_first_request(tmp_path: Path) -> None:
+    """A request may be under way then; a run that ends by itself counts as what it spent."""
+    cap = DailyCap(tmp_path / "daily.sqlite3", 1.0)
+    with cap.reserve("quiet", 0.5, 0.05):
+        day = cap.today()
+        assert (day.spent, day.reserved) == (pytest.approx(0.05), pytest.approx(0.45))
+    assert cap.today().spent == 0
+
+
+def test_no_lock_file_outlives_its_run(tmp_path: Path) -> None:
+    cap = DailyCap(tmp_path / "daily.sqlite3", 0.10)
+    with cap.reserve("one", None, 0.05), pytest.raises(LimitExceeded), cap.reserve("refused", 0.5, 0.05):
+        pass
+    assert list(tmp_path.glob("*.lock")) == []
+
+
+def test_runs_in_several_processes_share_one_day_and_a_killed_one_gives_back_what_it_held() -> None:
+    """Cases I004, I007 and I010: real runs, one bill; the bench plays two hundred of them."""
+    outcome = daily.play(runs=9, processes=3, usd=0.6)
+    assert daily.broken(outcome, 0.6) == []
+    assert outcome.held > 0
+    assert outcome.statuses["done"] > 0
