@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pytest
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 QUESTION: Final = "How does the with statement handle exceptions?"
+Backend = Literal["connector", "agent-sdk"]
 BACKENDS: Final = (
     pytest.param("connector", id="connector"),
     pytest.param("agent-sdk", id="agent-sdk", marks=pytest.mark.engine),
@@ -35,7 +36,7 @@ def search(words: str = "with statement exceptions", server: str = "parallel-sea
     return {"server": server, "tool": tool, "input": asked}
 
 
-def options(stand_ins: StandIns, backend: str, **chosen: Any) -> Options:
+def options(stand_ins: StandIns, backend: Backend, **chosen: Any) -> Options:
     """Options of an offline run through this backend, at stand-ins that are running already."""
     return Options(offline=True, backend=backend, **chosen).with_stand_ins(
         stand_ins.anthropic_base_url, stand_ins.server_urls
@@ -44,7 +45,7 @@ def options(stand_ins: StandIns, backend: str, **chosen: Any) -> Options:
 
 async def research(
     stand_ins: StandIns,
-    backend: str,
+    backend: Backend,
     question: str = QUESTION,
     *,
     resume: str | None = None,
