@@ -201,6 +201,7 @@ class Budget:
                 self._open_calls[event.id] = event
                 self._text = ""
                 self._text_checked = 0
+                self._tell()
             case ToolResult():
                 return self._fold_result(event)
             case TextDelta():

@@ -34,6 +34,7 @@ from orchestrator.trace import Record
 
 MODEL = "claude-sonnet-5-5"
 MAX_USD = 0.25
+SEARCH_USD = 0.001
 AGAIN_SECONDS = 0.3
 PATIENCE_SECONDS = 600
 
@@ -72,6 +73,8 @@ class Outcome:
     held: float
     """Reserved and not spent by all processes when one was killed."""
     day: Day
+    killed: int
+    """Runs of the killed process."""
     statuses: Counter[str] = field(default_factory=Counter)
     ledgers: float = 0.0
     """Sum over the runs that ended; the killed ones said nothing any more."""
@@ -131,7 +134,7 @@ def _play(told: Told, processes: int, double: StandIns) -> Outcome:
             end.close()
     bill = double.bill()["usd"]
     statuses = Counter(status for status, _ in said)
-    return Outcome(bill, held, told.cap.today(), statuses, sum(usd for _, usd in said))
+    return Outcome(bill, held, told.cap.today(), told.runs, statuses, sum(usd for _, usd in said))
 
 
 def _hear(end: Connection) -> Any:
@@ -141,13 +144,13 @@ def _hear(end: Connection) -> Any:
 
 
 def broken(outcome: Outcome, usd: float) -> list[str]:
-    """What this play breaks of the promise."""
+    """What this play breaks of the promise; a killed run may have had a search that nobody heard of."""
     found = []
     if outcome.bill > usd + 1e-9:
         found.append(f"the bills come to ${outcome.bill:.4f}, above ${usd}")
     if outcome.day.spent > usd + 1e-9:
         found.append(f"the day counts ${outcome.day.spent:.4f}, above ${usd}")
-    if outcome.day.spent < outcome.bill - 1e-9:
+    if outcome.day.spent < outcome.bill - outcome.killed * SEARCH_USD - 1e-9:
         found.append(f"the day counts ${outcome.day.spent:.4f}, below the bills of ${outcome.bill:.4f}")
     if outcome.day.reserved or outcome.day.running:
         found.append(f"${outcome.day.reserved:.4f} are still held by {outcome.day.running} runs")
