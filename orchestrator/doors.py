@@ -195,10 +195,17 @@ async def _over_http(gateway: Gateway, host: str, port: int, token: SecretStr | 
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol is named so that asyncio sees TCP, and answers without Nagle's delay
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    if os.name == "posix":
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server((host, port), family=family, backlog=512)
+        bound.bind((host, port))
+        bound.listen(512)
     except OSError as error:
+        bound.close()
         raise UsageError(f"{host}:{port} cannot be served: {error.strerror}.") from None
+    return bound
 
 
 class Door:

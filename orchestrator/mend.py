@@ -24,6 +24,12 @@ LONGEST_NAME: Final = 45
 _REPAIRS: Final = 50
 """Pieces of one result that may be dropped; above it the whole counts as broken."""
 
+_SHAPES: Final = 1_000
+"""Shapes of one tool's results that are remembered."""
+_SHAPE_KEYWORDS: Final = frozenset(
+    ("type", "required", "$ref", "$schema", "title", "description", "default", "examples")
+)
+
 _BAD_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _SURROGATES: Final = re.compile(
@@ -148,15 +154,15 @@ def _refers_outside(schema: Any) -> bool:
 
 def structured(value: Json, schema: Json) -> Json | None:
     """Structured content as its own schema wants it, what breaks it dropped piece by piece; else None."""
-    validator = _validator(json.dumps(schema))
-    whole = value
+    check = _check(json.dumps(schema))
+    if check.passes(value):
+        return value
+    whole = copy.deepcopy(value)
     for _ in range(_REPAIRS):
-        if (error := next(validator.iter_errors(whole), None)) is None:
+        if (error := next(check.validator.iter_errors(whole), None)) is None:
             return whole
         if not error.absolute_path:
             return None
-        if whole is value:
-            whole = copy.deepcopy(value)
         *way, last = error.absolute_path
         holder: Any = whole
         for step in way:
@@ -165,12 +171,60 @@ def structured(value: Json, schema: Json) -> Json | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Any:
-    from referencing import Registry
+class _Check:
+    """A compiled schema. Where it speaks of nothing but types and keys, a shape seen valid once is valid.
 
-    parsed = json.loads(schema)
-    return _dialect(parsed)(parsed, registry=Registry())
+    Results of one tool are alike, and validating each of them costs more than all else that is done to it.
+    """
+
+    def __init__(self, schema: Json) -> None:
+        from referencing import Registry
+
+        self.validator = _dialect(schema)(schema, registry=Registry())
+        self._by_shape = _only_shapes(schema)
+        self._valid: set[Any] = set()
+
+    def passes(self, value: Json) -> bool:
+        shape = _shape(value) if self._by_shape else None
+        if shape in self._valid:
+            return True
+        valid = bool(self.validator.is_valid(value))
+        if valid and shape is not None and len(self._valid) < _SHAPES:
+            self._valid.add(shape)
+        return valid
+
+
+@lru_cache(maxsize=256)
+def _check(schema: str) -> _Check:
+    return _Check(json.loads(schema))
+
+
+def _only_shapes(schema: Any) -> bool:
+    if isinstance(schema, bool):
+        return True
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "definitions"):
+            sound = all(map(_only_shapes, value.values()))
+        elif key in ("anyOf", "oneOf", "allOf"):
+            sound = all(map(_only_shapes, value))
+        elif key in ("items", "additionalProperties"):
+            sound = _only_shapes(value)
+        else:
+            sound = key in _SHAPE_KEYWORDS
+        if not sound:
+            return False
+    return True
+
+
+def _shape(value: Any) -> Any:
+    match value:
+        case dict():
+            return "object", frozenset((key, _shape(item)) for key, item in value.items())
+        case list():
+            return "array", frozenset(map(_shape, value))
+        case float():
+            return "integer" if value.is_integer() else "number"
+    return type(value).__name__
 
 
 def _is_schema(schema: Json) -> bool:

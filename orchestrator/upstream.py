@@ -284,7 +284,7 @@ class _Link:
                 dispatcher(server, notice, self._ending) as wire,
                 ClientSession(dispatcher=wire, client_info=_WHO) as session,
             ):
-                await _shake_hands(session)
+                await _greet(session, server)
                 self._opened.set_result(session)
                 await self._ending.wait()
         except Exception as error:
@@ -296,14 +296,28 @@ class _Link:
             self._ending.set()
 
 
-async def _shake_hands(session: ClientSession) -> None:
-    """The handshake that all servers of today speak, for a lasting session; else 2026-07-28's discovery."""
+async def _greet(session: ClientSession, server: Server) -> None:
+    """Agree on a protocol version: discovery as of 2026-07-28, or the handshake of before.
+
+    Over HTTP discovery comes first, as in the SDK's own client: whatever is no sign of a newer server means
+    an older one. A child process is shaken hands with first, for old ones die of what they do not know.
+    """
+    if server.type == "stdio":
+        try:
+            await session.initialize()
+        except MCPError as error:
+            if error.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
+                raise
+            await session.discover()
+        return
     try:
-        await session.initialize()
-    except MCPError as error:
-        if error.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
-            raise
         await session.discover()
+    except (MCPError, ValidationError, RuntimeError):
+        await session.initialize()
+    except WireError as error:
+        if error.http is None or error.http in (401, 402, 403, 429) or error.http >= 500:
+            raise
+        await session.initialize()
 
 
 def _innermost(error: Exception) -> Exception:

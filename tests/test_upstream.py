@@ -510,6 +510,22 @@ def test_what_breaks_the_output_schema_is_dropped_piece_by_piece(value: Any, kep
     assert mend.structured(value, SCHEMA) == kept
 
 
+@pytest.mark.parametrize("limit", [{"maxLength": 3}, {"enum": ["abc"]}, {"pattern": "^a"}, {"const": "abc"}])
+def test_a_schema_that_looks_at_values_is_kept_however_often_a_shape_was_seen(limit: dict[str, Any]) -> None:
+    """Results of one shape are not validated again, but where the schema speaks of values."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"} | limit}}
+    assert mend.structured({"a": "abc"}, schema) == {"a": "abc"}
+    assert mend.structured({"a": "xyzzy"}, schema) == {}
+
+
+def test_shapes_tell_apart_what_schemas_tell_apart() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "l": {"items": {"type": "string"}}}}
+    for valid in ({"n": 1}, {"n": 2.0}, {"l": []}, {"l": ["a", "b"]}, {"x": None}):
+        assert mend.structured(valid, schema) == valid
+    for broken, kept in (({"n": 1.5}, {}), ({"n": True}, {}), ({"l": ["a", 1]}, {"l": ["a"]})):
+        assert mend.structured(broken, schema) == kept
+
+
 # --- over stdio -------------------------------------------------------------------------------------------
 
 
