@@ -95,13 +95,14 @@ def conforming(result: Result, schema: Json | None, notice: mend.Notice) -> Resu
     return Result(result.content, fitting, False, result.meta, result.ms)
 
 
-def refusal(error: OrchestratorError, caps: Caps) -> Json:
+def refusal(error: OrchestratorError, caps: Caps, session_id: object = None) -> Json:
     """A denied or failed call as a tool error: why, what is left, and what the model can do."""
     left = caps.left()
+    meta = {"left": left} | ({SESSION: session_id} if isinstance(session_id, str) else {})
     text = str(error)
     if isinstance(error, LimitExceeded):
         text = f"Denied: {text}. Left: {json.dumps(left)}. Answer from the sources you have, and cite them."
-    return {"content": [_text(text)], "isError": True, "_meta": {META: {"left": left}}}
+    return {"content": [_text(text)], "isError": True, "_meta": {META: meta}}
 
 
 def _structured_in_text(result: Result) -> Json | None:

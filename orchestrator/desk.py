@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator import trace
+from orchestrator.answers import SESSION, SESSION_SCHEMA
 from orchestrator.caps import Booking, Caps
+from orchestrator.conversation import Conversation, Conversations
 from orchestrator.errors import OrchestratorError, UsageError
-from orchestrator.events import Ending, ToolCall, ToolResult
+from orchestrator.events import Charge, Ending, ToolCall, ToolResult
 from orchestrator.mend import Json
 from orchestrator.settings import Options
 from orchestrator.trace import Record
@@ -31,6 +33,7 @@ _SCHEMA: Final[Json] = {
         },
         "answer": {"type": "string", "description": "The checked answer with its bibliography, once there."},
         "progress": {"type": "string"},
+        SESSION: {"type": "string", "description": "Of the conversation that its sources and costs join."},
         "result": {"type": "object", "description": "Verdicts, sources, ledger and the rest, once there."},
     },
     "required": ["run_id", "status", "answer", "progress"],
@@ -45,7 +48,10 @@ RESEARCH: Final[Json] = {
     ),
     "inputSchema": {
         "type": "object",
-        "properties": {"question": {"type": "string", "description": "One self-contained question."}},
+        "properties": {
+            "question": {"type": "string", "description": "One self-contained question."},
+            SESSION: SESSION_SCHEMA,
+        },
         "required": ["question"],
     },
     "outputSchema": _SCHEMA,
@@ -82,20 +88,20 @@ class Job:
 class Desk:
     """Runs jobs with our own backends; the whole cap of each is booked with the operator's while it runs."""
 
-    def __init__(self, options: Options, caps: Caps) -> None:
+    def __init__(self, options: Options, caps: Caps, conversations: Conversations) -> None:
         self._options = options
         self._caps = caps
+        self._conversations = conversations
         self._jobs: list[Job] = []
 
-    async def research(self, question: str, report: Progress) -> Json:
+    async def research(self, question: str, conversation: Conversation, report: Progress) -> Json:
         """Start a job and wait for it, within the soft deadline. Raises `OrchestratorError`."""
         # a model SDK takes seconds to import: not on the loop that answers others
         await asyncio.to_thread(importlib.import_module, "orchestrator.starting")
         cap = self._options.limits.max_usd or 0.0
         job = Job()
-        job.task = asyncio.create_task(
-            self._work(job, question, self._caps.admit(("research",), cap, shared=False))
-        )
+        booking = self._caps.admit(("research",), cap, shared=False)
+        job.task = asyncio.create_task(self._work(job, question, booking, conversation))
         self._jobs.append(job)
         await self._watch(job, report)
         if job.error is not None:
@@ -118,13 +124,16 @@ class Desk:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _work(self, job: Job, question: str, booking: Booking) -> None:
+    async def _work(self, job: Job, question: str, booking: Booking, conversation: Conversation) -> None:
         from orchestrator import runner
 
         spent = booking.usd
         try:
             result = await runner.run(question, self._options, [job.see])
             spent = result.ledger.usd
+            await self._conversations.note(conversation, *(Charge(line=line) for line in result.ledger.lines))
+            # the answer names its sources by URL: so check_citations knows them, too
+            conversation.registry.add({"results": [source.model_dump(mode="json") for source in result.sources]})
         except OrchestratorError as error:
             job.error = error
             spent = 0.0 if isinstance(error, UsageError) else spent

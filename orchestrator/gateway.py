@@ -29,7 +29,7 @@ from orchestrator.errors import OrchestratorError, UsageError
 from orchestrator.events import CitationsChecked
 from orchestrator.mend import Json
 from orchestrator.prices import Prices
-from orchestrator.relay import Relay
+from orchestrator.relay import Relay, Shelf
 from orchestrator.settings import Options
 
 log = logging.getLogger(__name__)
@@ -127,11 +127,11 @@ class Gateway:
             prices=Prices({server.name: server for server in servers}, price_call=options.price_call),
             caps=self._caps,
             conversations=self._conversations,
-            folder=options.state_folder,
+            shelf=Shelf(options.state_folder / "tools"),
             now=now,
             max_chars=options.max_chars,
         )
-        self._desk = Desk(options, self._caps) if options.anthropic_api_key else None
+        self._desk = Desk(options, self._caps, self._conversations) if options.anthropic_api_key else None
         self._stack = AsyncExitStack()
         self.server: Server[Any] = Server(
             "orchestrator",
@@ -182,8 +182,9 @@ class Gateway:
         except OrchestratorError as error:  # what works without a search server is still there
             log.error("%s", error)
             relayed = []
+        fresh = LISTED_MS if self._relay.all_listed else 0
         tools = [*relayed, *self._own_tools()]
-        return {"tools": tools, "ttlMs": LISTED_MS, "cacheScope": "public", **_COMPLETE}
+        return {"tools": tools, "ttlMs": fresh, "cacheScope": "public", **_COMPLETE}
 
     async def _call_tool(self, ctx: Context, params: mcp_types.CallToolRequestParams) -> Json:
         return await self._called(ctx, params) | _COMPLETE
@@ -196,14 +197,17 @@ class Gateway:
                 case "check_citations":
                     return await self._check(arguments)
                 case "research" if self._desk:
-                    return _answered(await self._desk.research(_text(arguments, "question"), report))
+                    conversation = self._conversations.get(arguments.get(SESSION))
+                    question = _text(arguments, "question")
+                    told = await self._desk.research(question, conversation, report)
+                    return _answered(told | {SESSION: conversation.id})
                 case "research_status" if self._desk:
                     return _answered(await self._desk.status(_text(arguments, "run_id"), report))
             return await self._relay.call(params.name, arguments, report)
         except KeyError:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {params.name}") from None
         except OrchestratorError as error:
-            return refusal(error, self._caps)
+            return refusal(error, self._caps, arguments.get(SESSION))
 
     async def _check(self, arguments: Json) -> Json:
         from orchestrator.citations import check

@@ -25,10 +25,12 @@ from orchestrator.events import Charge, ChargeLine, Event, LimitReached, ToolCal
 from orchestrator.mend import Json
 from orchestrator.prices import Prices
 from orchestrator.settings import Server
-from orchestrator.upstream import CallFailed, Progress, Result, Tool, Upstream, connect
+from orchestrator.upstream import CallFailed, Progress, Result, Tool, Upstream, connect, tools_of
 
 log = logging.getLogger(__name__)
 
+LISTING_SECONDS: Final = 8.0
+"""How long a host that asks for tools waits for a search server."""
 LISTED_SECONDS: Final = 60.0
 """How long a tool list is taken to be what the server would say again."""
 _CALLS: Final = itertools.count(1)
@@ -57,14 +59,15 @@ class Relay:
     prices: Prices
     caps: Caps
     conversations: Conversations
-    folder: Path
-    """Where the tool lists' digests are kept from one time to the next."""
+    shelf: Shelf
     now: Callable[[], float]
     max_chars: int | None = None
     """Characters of text of one source in a result."""
     published: dict[str, Published] = field(default_factory=dict)
     """By name, as last listed."""
     _listed: float | None = None
+    _failure: RunError | None = None
+    """Why the last listing is not what it should be."""
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changes: dict[str, str] = field(default_factory=dict)
     _upstreams: list[Upstream] = field(default_factory=list)
@@ -81,38 +84,48 @@ class Relay:
         await self._stack.aclose()
 
     async def tools(self) -> list[Json]:
-        """The tools/list entries of all servers; one that cannot be used is said and left out.
-
-        Raises `RunError` when that leaves nothing.
-        """
+        """The tools/list entries of all servers. Raises `RunError` when there are none."""
         async with self._listing:
             if self._listed is None or self.now() - self._listed > LISTED_SECONDS:
                 self.published = await self._ask_all()
-                self._listed = self.now()
+                self._listed = None if self._failure else self.now()
         return [published.entry for published in self.published.values()]
 
     async def _ask_all(self) -> dict[str, Published]:
         published: dict[str, Published] = {}
-        failure: RunError = McpUnavailable("No search server lists a tool that may be used here.")
+        self._failure = None
         for upstream in self._upstreams:
             server = upstream.server
-            try:
-                tools = await upstream.tools()
-            except RunError as error:
-                log.error("%s", error)
-                failure = error
-                continue
-            for name, change in changed(server.name, tools, self.folder).items():
-                log.warning("%s", change)
-                self._changes[f"{server.name}/{name}"] = change
-            for tool in tools:
+            for tool in await self._listed_by(upstream):
                 if tool.upstream_name in server.tools or (not server.tools and tool.read_only):
                     name = _free_name(tool.name, server.name, published)
                     entry = answers.entry(name, tool, self._about(server, tool))
                     published[name] = Published(entry, upstream, tool)
         if not published:
-            raise failure
+            raise self._failure or McpUnavailable("No search server lists a tool that may be used here.")
         return published
+
+    async def _listed_by(self, upstream: Upstream) -> list[Tool]:
+        """Its tools; where it cannot say now, those of last time: a call will say what is wrong."""
+        server = upstream.server.name
+        before = self.shelf.get(server)
+        try:
+            async with asyncio.timeout(LISTING_SECONDS):
+                tools = await upstream.tools()
+        except (RunError, TimeoutError) as error:
+            self._failure = _as_run_error(error, server)
+            log.error("%s", self._failure)
+            return tools_of(before)
+        for name, change in changed(server, before, tools).items():
+            log.warning("%s", change)
+            self._changes[f"{server}/{name}"] = change
+        self.shelf.put(server, tools)
+        return tools
+
+    @property
+    def all_listed(self) -> bool:
+        """Whether the last listing had every server's own word."""
+        return self._listed is not None
 
     def _about(self, server: Server, tool: Tool) -> str:
         try:
@@ -143,7 +156,7 @@ class Relay:
             change = self._changes.pop(f"{server}/{tool}", None)
             answer = Answer(name, conversation, result, asked, part, self.max_chars, change).build()
         except (UsageError, RunError) as error:
-            return answers.refusal(error, self.caps)
+            return answers.refusal(error, self.caps, session_id)
         answer["_meta"] = {
             **result.meta,
             answers.META: meta | {SESSION: conversation.id, "left": self.caps.left()},
@@ -166,7 +179,7 @@ class Relay:
         sent = call.arguments | ({SESSION: conversation.id} if published.takes_session else {})
         told: ToolResult | None = None
         try:
-            result = await published.upstream.call(published.tool.name, sent, on_progress=report)
+            result = await published.upstream.call(published.tool, sent, on_progress=report)
             result = answers.conforming(
                 result, published.tool.raw.get("outputSchema"), published.upstream.notice
             )
@@ -204,28 +217,49 @@ class Relay:
         return booking.usd
 
 
-def changed(server: str, tools: Sequence[Tool], folder: Path) -> dict[str, str]:
-    """What is not as it was when this server was last listed, by tool; the new state is kept."""
-    path = folder / "tools" / f"{mend.safe_names([server])[server]}.json"
+@dataclass(frozen=True)
+class Shelf:
+    """The tool lists of last time: to see what changed, and to stand in for a server that is down."""
+
+    folder: Path
+
+    def get(self, server: str) -> list[Json]:
+        try:
+            kept = json.loads(self._path(server).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        return kept if isinstance(kept, list) else []
+
+    def put(self, server: str, tools: Sequence[Tool]) -> None:
+        entries = [tool.raw for tool in tools]
+        if entries == self.get(server):
+            return
+        path = self._path(server)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{uuid.uuid4().hex[:8]}")
+        fresh.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+        fresh.replace(path)
+
+    def _path(self, server: str) -> Path:
+        return self.folder / f"{mend.safe_names([server])[server]}.json"
+
+
+def changed(server: str, before: Sequence[Json], tools: Sequence[Tool]) -> dict[str, str]:
+    """What is not as it was when this server was last listed, by tool; nothing the first time."""
+    then = {entry["name"]: mend.digest(entry) for entry in before}
     now = {tool.upstream_name: mend.digest(tool.raw) for tool in tools}
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        before = None
-    if before == now:
-        return {}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{uuid.uuid4().hex[:8]}")
-    fresh.write_text(json.dumps(now, indent=1), encoding="utf-8")
-    fresh.replace(path)
-    if not isinstance(before, dict):
-        return {}
     found = {}
-    for name in sorted(before.keys() | now.keys()):
-        if before.get(name) != now.get(name):
-            how = "is gone" if name not in now else "is new" if name not in before else "was changed"
+    for name in sorted(then.keys() | now.keys()) if then else ():
+        if then.get(name) != now.get(name):
+            how = "is gone" if name not in now else "is new" if name not in then else "was changed"
             found[name] = f"Tool {name!r} of server {server!r} {how} since it was last listed here."
     return found
+
+
+def _as_run_error(error: Exception, server: str) -> RunError:
+    if isinstance(error, RunError):
+        return error
+    return McpUnavailable(f"MCP server {server!r} did not list its tools within {LISTING_SECONDS:g} s.")
 
 
 def _free_name(name: str, server: str, taken: dict[str, Any]) -> str:

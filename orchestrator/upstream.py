@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -71,6 +71,13 @@ class Tool:
     @property
     def read_only(self) -> bool:
         return bool(self.raw.get("annotations", {}).get("readOnlyHint"))
+
+
+def tools_of(entries: Iterable[dict[str, Any]]) -> list[Tool]:
+    """Mended tools/list entries as tools with names that hosts take."""
+    listed = {entry["name"]: entry for entry in entries}
+    safe = mend.safe_names(listed)
+    return [Tool(safe[name], name, raw) for name, raw in listed.items()]
 
 
 @dataclass(frozen=True)
@@ -138,27 +145,27 @@ class Upstream:
                 break
         if not listed:
             raise McpUnavailable(f"MCP server {self.server.name!r} lists no tools; check its address.")
-        safe = mend.safe_names(listed)
-        self._upstream_names = {safe[name]: name for name in listed}
-        return [Tool(safe[name], name, raw) for name, raw in listed.items()]
+        tools = tools_of(listed.values())
+        self._upstream_names = {tool.name: tool.upstream_name for tool in tools}
+        return tools
 
     async def call(
         self,
-        name: str,
+        tool: Tool | str,
         arguments: dict[str, Any],
         *,
         seconds: float | None = None,
         on_progress: Progress | None = None,
     ) -> Result:
-        """Call a tool, by its safe or its own name; `seconds` overrides what the server's notes allow.
+        """Call a tool, or what has this safe or own name; `seconds` overrides what the server's notes allow.
 
         A failure that the tool reports itself is a `Result` with `is_error`; everything else raises
         `CallFailed`, `RateLimited` or `McpUnavailable`.
         """
-        tool = self._upstream_names.get(name, name)
-        notes = self.server.tools.get(tool)
+        name = tool.upstream_name if isinstance(tool, Tool) else self._upstream_names.get(tool, tool)
+        notes = self.server.tools.get(name)
         patience = seconds or (notes.timeout_seconds if notes else CALL_SECONDS)
-        params = mcp_types.CallToolRequestParams(name=tool, arguments=arguments)
+        params = mcp_types.CallToolRequestParams(name=name, arguments=arguments)
         started = time.perf_counter()
         raw = await self._request(mcp_types.CallToolRequest(params=params), patience, on_progress)
         return Result(

@@ -160,7 +160,7 @@ async def test_every_tool_of_ours_says_its_price_and_takes_a_session(host: Host)
     listed = await host.tools()
     assert "$0.001 per call" in (listed["web_search"].description or "")
     assert "$0.001 per URL" in (listed["web_fetch"].description or "")
-    for name in ("web_search", "web_fetch", "check_citations"):
+    for name in ("web_search", "web_fetch", "check_citations", "research"):
         assert "session_id" in listed[name].input_schema["properties"]
 
 
@@ -545,6 +545,21 @@ async def test_a_search_server_that_is_down_at_first_is_found_when_it_is_back(
         assert not (await host.search()).is_error
 
 
+async def test_tools_that_were_listed_before_stay_listed_while_the_server_is_down(
+    opened: Open, stand_ins: StandIns
+) -> None:
+    """A host lists once, at its start: then the network may not be there yet."""
+    async with opened() as host:
+        before = await host.tools()
+    stand_ins.configure(search={"fault": "down"})
+    async with opened() as host:
+        assert await host.tools() == before
+        down = await host.search()
+        assert down.is_error and "HTTP 503" in text_of(down)
+        stand_ins.configure(search={})
+        assert not (await host.search()).is_error
+
+
 async def test_a_lost_session_goes_unseen(host: Host, stand_ins: StandIns) -> None:
     """Cases I076, I077, I098."""
     await host.search()
@@ -736,8 +751,20 @@ async def test_research_returns_a_checked_answer(host: Host) -> None:
     told = result.structured_content
     assert told["status"] == "done" and "## Sources" in told["answer"]
     assert told["result"]["citations"][0]["verdict"] == "supported"
-    later = await host.call("research_status", run_id=told["run_id"])
-    assert later.structured_content == told
+    later = (await host.call("research_status", run_id=told["run_id"])).structured_content
+    assert later == {key: value for key, value in told.items() if key != "session_id"}
+
+
+async def test_what_a_job_found_and_cost_joins_the_conversation(host: Host) -> None:
+    """So its answer can be checked, and the ledger is whole."""
+    searched = await host.search()
+    result = await host.call("research", question="How does the with statement handle exceptions?")
+    told = result.structured_content
+    assert told["session_id"] == searched.structured_content["session_id"]
+    checked = (await host.call("check_citations", text=told["answer"])).structured_content
+    assert checked["citations"] and not checked["dangling"]
+    spent = json.loads(await host.read("ledger"))["usd"]
+    assert spent == pytest.approx(0.001 + told["result"]["ledger"]["usd"])
 
 
 async def test_a_long_job_is_returned_with_what_there_is_and_looked_after(
