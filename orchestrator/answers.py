@@ -177,16 +177,14 @@ class Answer:
     def _content(self, structured: Json | None, texts: list[str], added: Json) -> list[Json]:
         shown = parts.part(texts, self.part)
         blocks = [_text(text) for text in shown]
-        if structured is not None and len(texts) < self._text_blocks():
+        said = sum(block["type"] == "text" for block in self.result.content)
+        if structured is not None and (not said or len(texts) < said):
             blocks.insert(0, _text(json.dumps(structured, ensure_ascii=False)))
         elif added:
             blocks.append(_text("\n".join(f"{key}: {value}" for key, value in added.items())))
         if self.part == 1:
             blocks += [_fitting(block) for block in self.result.content if block["type"] != "text"]
         return blocks
-
-    def _text_blocks(self) -> int:
-        return sum(block["type"] == "text" for block in self.result.content)
 
 
 def _text(text: str) -> Json:

@@ -8,6 +8,7 @@ and come back from their record, so a source id never moves.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections import OrderedDict
@@ -21,6 +22,8 @@ from orchestrator import trace
 from orchestrator.errors import UsageError
 from orchestrator.events import Charge, ChargeLine, Event
 from orchestrator.sources import Registry
+
+log = logging.getLogger(__name__)
 
 SILENCE_SECONDS: Final = 1800.0
 LIVE: Final = 100
@@ -114,19 +117,32 @@ class Conversations:
         return self.get(session_id) if session_id in self._live or session_id in self._resting else None
 
     async def note(self, conversation: Conversation, *events: Event) -> None:
-        """Charge and record events, without waiting for the disk."""
+        """Charge and record events without waiting for the disk; one that fails is said, and fails no call."""
         conversation.charge(events)
-        if self._folder is None:
+        record = self._record(conversation)
+        if record is None:
             return
-        if conversation.record is None:
-            path = self._folder / f"{trace.new_run_id()}.jsonl"
-            conversation.record = trace.Trace(
-                path, conversation.id, content=self._content, secrets=self._secrets
-            )
         await self._room.acquire()
         loop = asyncio.get_running_loop()
-        written: Future[object] = self._writer.submit(conversation.record.write_all, events)
-        written.add_done_callback(lambda _: loop.call_soon_threadsafe(self._room.release))
+
+        def written(future: Future[object]) -> None:
+            loop.call_soon_threadsafe(self._room.release)
+            if (error := future.exception()) is not None:
+                log.error("the record of a conversation is not whole: %s", error)
+
+        self._writer.submit(record.write_all, events).add_done_callback(written)
+
+    def _record(self, conversation: Conversation) -> trace.Trace | None:
+        if conversation.record is None and self._folder is not None:
+            path = self._folder / f"{trace.new_run_id()}.jsonl"
+            try:
+                conversation.record = trace.Trace(
+                    path, conversation.id, content=self._content, secrets=self._secrets
+                )
+            except UsageError as error:
+                log.error("%s No record is kept.", error)
+                self._folder = None
+        return conversation.record
 
     def close(self) -> None:
         """Write what waits, and close all records."""

@@ -111,6 +111,11 @@ async def _over_stdio(gateway: Gateway, stdin: BinaryIO, stdout: BinaryIO) -> No
 
     from orchestrator.mcp_wire import Reread
 
+    if sys.platform == "win32":  # children take the handles, not the descriptors
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd
+
+        rebind_std_handle_to_fd(0)
+        rebind_std_handle_to_fd(1)
     wire = io.TextIOWrapper(stdout, encoding="utf-8", newline="\n")
     lines: Any
     if _is_pipe(stdin):

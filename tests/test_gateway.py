@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents, Tool
@@ -24,7 +26,7 @@ from orchestrator.offline import StandIns
 from orchestrator.offline.search_faults import HOSTILE_URL
 from orchestrator.sentences import sentences
 from orchestrator.settings import Options
-from tests.odd_server import OddServer, running, text_result, tool
+from tests.odd_server import Killable, OddServer, running, text_result, tool
 
 SEARCH = {"objective": "How does the with statement work?", "search_queries": ["with statement"]}
 OTHER = {"objective": "What is a generator expression?", "search_queries": ["generator expression"]}
@@ -102,18 +104,23 @@ async def _serving(
 
 
 @asynccontextmanager
-async def before(
-    odd: OddServer, home: Path, *, prices: dict[str, float] | None = None, notes: Any = None, **more: Any
-) -> AsyncIterator[Host]:
+async def before(odd: OddServer, home: Path, **more: Any) -> AsyncIterator[Host]:
     """A gateway before one odd server."""
     with running(odd) as url:
-        file = home / "servers.json"
-        extra = {"notes": {"tools": notes}} if notes else {}
-        file.write_text(json.dumps({"mcpServers": {"odd": {"url": url, **extra}}}), encoding="utf-8")
-        given = {"odd": 0.0} if prices is None else prices
-        options = Options(mcp_config=file, runs_dir=home / "runs", price_call=given, **more)
-        async with _serving(options, True, FREE, FREE, Clock()) as host:
+        async with before_url(url, home, **more) as host:
             yield host
+
+
+@asynccontextmanager
+async def before_url(
+    url: str, home: Path, *, prices: dict[str, float] | None = None, **more: Any
+) -> AsyncIterator[Host]:
+    file = home / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"odd": {"url": url}}}), encoding="utf-8")
+    given = {"odd": 0.0} if prices is None else prices
+    settings: dict[str, Any] = {"mcp_config": file, "runs_dir": home / "runs", "price_call": given} | more
+    async with _serving(Options(**settings), True, FREE, FREE, Clock()) as host:
+        yield host
 
 
 @pytest.fixture
@@ -565,6 +572,48 @@ async def test_a_lost_session_goes_unseen(host: Host, stand_ins: StandIns) -> No
     await host.search()
     stand_ins.configure(search={"fault": "session_lost"})
     assert not (await host.call("web_search", **OTHER)).is_error
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+async def test_upstream_may_be_killed_and_restarted_between_calls_and_during_one(
+    nothing_from_outside: Path,
+) -> None:
+    """Cases I076, I098: one slower answer or one clear error, and everything after works."""
+    with Killable() as upstream:
+        async with before_url(upstream.url, nothing_from_outside) as host:
+            assert text_of(await host.call("echo", text="one")).startswith("one")
+            upstream.kill()
+            upstream.start()
+            assert text_of(await host.call("echo", text="two")).startswith("two")
+            broken: list[CallToolResult] = []
+
+            async def slow() -> None:
+                broken.append(await host.call("slow"))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(slow)
+                await anyio.to_thread.run_sync(upstream.wait_for_a_call)
+                upstream.kill()
+            assert broken[0].is_error and "may have been carried out" in text_of(broken[0])
+            upstream.start()
+            assert text_of(await host.call("echo", text="three")).startswith("three")
+
+
+async def test_structure_without_text_is_written_as_text_too(nothing_from_outside: Path) -> None:
+    """For hosts that show their model text alone."""
+    told = {"content": [], "structuredContent": {"n": 5}}
+    async with before(OddServer([tool("t")], {"t": told}), nothing_from_outside) as host:
+        assert json.loads(text_of(await host.call("t")))["n"] == 5
+
+
+async def test_a_disk_that_takes_no_record_fails_no_call(
+    opened: Open, nothing_from_outside: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (nothing_from_outside / "runs").write_text("a file where a folder should be", encoding="utf-8")
+    async with opened() as host:
+        assert not (await host.search()).is_error
+        assert not (await host.call("web_search", **OTHER)).is_error
+    assert [record.message.endswith("No record is kept.") for record in caplog.records].count(True) == 1
 
 
 async def test_a_result_that_breaks_its_own_schema_is_an_error_with_its_text(
