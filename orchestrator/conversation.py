@@ -117,7 +117,7 @@ class Conversations:
         return self.get(session_id) if session_id in self._live or session_id in self._resting else None
 
     async def note(self, conversation: Conversation, *events: Event) -> None:
-        """Charge and record events without waiting for the disk; one that fails is said, and fails no call."""
+        """Charge and record events without waiting for the disk; a failing one is said and fails no call."""
         conversation.charge(events)
         record = self._record(conversation)
         if record is None:
