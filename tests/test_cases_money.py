@@ -103,6 +103,26 @@ async def test_a_run_whose_usage_never_arrives_still_counts_every_pass(tmp_path:
     assert {line.step for line in result.ledger.lines if line.estimated} == set(range(1, result.steps + 1))
 
 
+async def test_every_attempt_that_broke_off_before_its_answer_is_booked(tmp_path: Path) -> None:
+    """Case I016: the SDK repeats a request whose connection broke, and each of them may be billed."""
+    asked = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with offline.in_step() as double, await asyncio.start_server(hang_up, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        chosen = options(double, tmp_path, max_usd=0.50)
+        chosen = chosen.model_copy(update={"anthropic_base_url": f"http://127.0.0.1:{port}"})
+        result = await run(QUESTION, chosen)
+    assert result.status == "failed"
+    assert asked == 3
+    assert [line.step for line in result.ledger.lines if line.estimated] == [1, 2, 3]
+
+
 def test_the_command_says_what_a_run_may_cost_before_it_costs_anything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

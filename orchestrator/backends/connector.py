@@ -63,6 +63,7 @@ class Connector:
             self.options.anthropic_base_url, self.options.model, tuple(s.name for s in context.servers)
         )
         self._refused_betas: frozenset[str] = frozenset()
+        self._lost = 0
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[_Conversation]:
@@ -134,14 +135,18 @@ class Connector:
     ) -> AsyncGenerator[Event]:
         """One request and everything its response says; a call that the budget does not admit ends it."""
         budget = self.context.budget
-        budget.sent(fold.purpose, fold.max_tokens, fold.model, fold.prompt_bytes)
+        fold.sent()
         with self._translated():
             try:
                 opened = await self._open(client, body)
-            except Exception as error:
-                if not _may_be_billed(error):
-                    budget.refused()
+            except Exception:
+                budget.refused()
+                for event in self._book_lost(fold):
+                    yield event
                 raise
+            for event in self._book_lost(fold):
+                yield event
+            fold.sent()
             async with opened as stream, aclosing(_raw_events(stream)) as raws:
                 async for raw in raws:
                     for event in fold.feed(raw):
@@ -150,6 +155,15 @@ class Connector:
                             raise denial.limit  # a hosted call cannot be denied singly
         if not fold.finished:
             raise BackendError(_broken_off(self.service))
+
+    def _book_lost(self, fold: StreamFold) -> Iterator[Event]:
+        """Passes for the attempts whose connection broke before an answer: each may be billed."""
+        while self._lost:
+            self._lost -= 1
+            yield from fold.unheard()
+
+    def _note_lost(self) -> None:
+        self._lost += 1
 
     async def _open(self, client: anthropic.AsyncAnthropic, body: Json) -> anthropic.AsyncStream[Any]:
         while True:
@@ -175,7 +189,7 @@ class Connector:
             base_url=self.options.anthropic_base_url,
             max_retries=RETRIES,
             timeout=TIMEOUT,
-            middleware=[_impatient(self.service)],
+            middleware=[_impatient(self.service), _attentive(self._note_lost)],
         )
         # the option replaces what the environment says of tracing, so it is built on that
         return client.with_options(
@@ -326,6 +340,22 @@ def _impatient(
     return handle
 
 
+def _attentive(
+    lost: Callable[[], None],
+) -> Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]:
+    """SDK middleware that notes each attempt that may be billed without an answer: the SDK repeats it."""
+
+    async def handle(call: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        try:
+            return await call_next(call)
+        except anthropic.APIConnectionError as error:
+            if not isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+                lost()
+            raise
+
+    return handle
+
+
 def _seconds(header: str | None) -> float | None:
     try:
         return float(header) if header else None
@@ -343,12 +373,6 @@ def _fault(error: anthropic.APIStatusError) -> Fault:
         message=str(encodable(message or error.message)),
         retry_after=_seconds(error.response.headers.get("retry-after")),
     )
-
-
-def _may_be_billed(error: Exception) -> bool:
-    """Whether a request without any answer can have reached the service all the same."""
-    never_sent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
-    return isinstance(error, anthropic.APIConnectionError) and not never_sent
 
 
 def _broken_off(service: Service, why: str = "") -> str:

@@ -26,7 +26,7 @@ from orchestrator.backends.messages import encodable, parsed, result_text, size
 from orchestrator.backends.wire import StreamFold
 from orchestrator.budget import Budget, Denial
 from orchestrator.errors import BackendError, LimitExceeded, RunError
-from orchestrator.events import Event, PassFinished, Purpose, ToolCall, ToolResult
+from orchestrator.events import Event, Purpose, ToolCall, ToolResult
 from orchestrator.sources import Registry, clean
 
 LARGEST_RESULT: Final = 50_000
@@ -232,15 +232,7 @@ class Passes:
                 self._answered = True
                 self._counts_thinking |= self._fold is not None and self._fold.counts_thinking
                 self._started.add(str((raw.get("message") or {}).get("id")))
-                self._fold = StreamFold(
-                    self._budget,
-                    self._purpose,
-                    self._model,
-                    self._max_tokens,
-                    hosted=False,
-                    prompt_bytes=self._prompt_bytes,
-                    counts_thinking=self._counts_thinking,
-                )
+                self._fold = self._folding()
                 yield from self._fold.feed(raw)
             case StreamEvent(event={"type": "message_delta", "delta": {"stop_reason": None}}):
                 pass  # the engine's own, behind a stream that broke off: its usage is not the service's
@@ -277,16 +269,18 @@ class Passes:
     def _book_unseen(self) -> Iterator[Event]:
         while self._unseen:
             self._unseen -= 1
-            started = self._budget.open_pass(self._purpose, self._max_tokens, prompt_bytes=self._prompt_bytes)
-            yield started
-            yield PassFinished(
-                steps=(started.step,),
-                purpose=self._purpose,
-                model=started.model,
-                usage=(),
-                stop_reason=None,
-                exact=False,
-            )
+            yield from self._folding().unheard()
+
+    def _folding(self) -> StreamFold:
+        return StreamFold(
+            self._budget,
+            self._purpose,
+            self._model,
+            self._max_tokens,
+            hosted=False,
+            prompt_bytes=self._prompt_bytes,
+            counts_thinking=self._counts_thinking,
+        )
 
     def unwanted(self) -> RunError:
         """Why a turn that ended with one of `UNWANTED_NEXT` cannot go on."""

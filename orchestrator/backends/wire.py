@@ -93,6 +93,25 @@ class StreamFold:
         """The response's content blocks so far, as they are to be sent back."""
         return [block.whole() for block in self._blocks.values()]
 
+    def sent(self) -> None:
+        """The request is out: it may be billed, whether or not it is answered."""
+        self.budget.sent(self.purpose, self.max_tokens, self.model, self.prompt_bytes)
+
+    def unheard(self) -> Iterator[Event]:
+        """The pass of an attempt that broke off before anything of its answer was seen."""
+        started = self.budget.open_pass(
+            self.purpose, self.max_tokens, None, self.model, prompt_bytes=self.prompt_bytes
+        )
+        yield started
+        yield PassFinished(
+            steps=(started.step,),
+            purpose=self.purpose,
+            model=started.model,
+            usage=(),
+            stop_reason=None,
+            exact=False,
+        )
+
     def feed(self, raw: Mapping[str, Any]) -> Iterator[Event]:
         """The events that one raw stream event means."""
         raw = encodable(raw)
