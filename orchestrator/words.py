@@ -1,7 +1,7 @@
 """What the support check knows about words: stems, words without content, negations, kin and opposites.
 
-Kin and opposites of English words come from `data/words.txt`; other languages have stems or less, and are
-compared word for word.
+All of it stands in `data/words.txt`. That is English; sentences of other languages are compared by stem
+(Russian) or word for word.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import snowballstemmer  # type: ignore[import-untyped]
 
 _ENGLISH = snowballstemmer.stemmer("english")
 _RUSSIAN = snowballstemmer.stemmer("russian")
+_OF_A_PLACE = re.compile(r"(?:ian|an|n|ese?|ish|i|ic)$")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -43,7 +44,7 @@ def kin(stemmed: str) -> frozenset[str]:
 
 
 def allies(stemmed: str) -> frozenset[str]:
-    """Return the stems of words at the same end of a scale: they say the same direction, not the same thing."""
+    """Return the stems at the same end of a scale: they say the same direction, not the same thing."""
     return _lexicon().allies.get(stemmed, frozenset())
 
 
@@ -53,11 +54,13 @@ def opposites(stemmed: str) -> frozenset[str]:
 
 
 def on_a_scale(stemmed: str) -> bool:
-    """Tell whether the word is one of the scales written by hand: before or after, more or less."""
+    """Tell whether the word is on one of the scales written by hand: before or after, more or less."""
     return stemmed in _lexicon().scales
 
 
-_OF_A_PLACE = re.compile(r"(?:ian|an|n|ese|ish|i|ic)$")
+def is_common(stemmed: str) -> bool:
+    """Tell whether the dictionary has the word: a capital at the start of a sentence makes it no name."""
+    return stemmed in _lexicon().common
 
 
 def of_a_place(stemmed: str) -> bool:
@@ -67,30 +70,10 @@ def of_a_place(stemmed: str) -> bool:
 
 def home(stemmed: str) -> str:
     """Return what the name of a place and its adjective have in common."""
-    base = _OF_A_PLACE.sub("", stemmed) if of_a_place(stemmed) else stemmed
-    bare = base.rstrip("aeiouy")
-    return bare if len(bare) > 2 else base
-
-
-def is_common(stemmed: str) -> bool:
-    """Tell whether the word is in the dictionary, so that a capital at the start of a sentence means nothing."""
-    return stemmed in _lexicon().common
-
-
-def _lines(mark: str) -> list[list[str]]:
-    """Return the words of the lines of the word list that begin with a mark."""
-    return [line[1:].split() for line in _word_list() if line.startswith(mark)]
-
-
-@cache
-def _word_list() -> list[str]:
-    text = files("orchestrator").joinpath("data/words.txt").read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if not line.startswith("#")]
-
-
-@cache
-def _irregular() -> dict[str, str]:
-    return {form: base for base, *forms in _lines(">") for form in forms}
+    while of_a_place(stemmed):
+        stemmed = _OF_A_PLACE.sub("", stemmed)
+    bare = stemmed.rstrip("aeiouy")
+    return bare if len(bare) > 2 else stemmed
 
 
 class _Lexicon(NamedTuple):
@@ -102,69 +85,82 @@ class _Lexicon(NamedTuple):
 
 
 @cache
+def _lines() -> dict[str, list[list[str]]]:
+    """Return the words of each line of the list, by the line's mark; those of the dictionary have none."""
+    lines: dict[str, list[list[str]]] = defaultdict(list)
+    for line in files("orchestrator").joinpath("data/words.txt").read_text(encoding="utf-8").splitlines():
+        first, *words = line.split() or ["#"]
+        if first != "#":
+            marked = not first[0].isalpha()
+            lines[first if marked else ""].append(words if marked else [first, *words])
+    return lines
+
+
+@cache
+def _irregular() -> dict[str, str]:
+    return {form: base for base, *forms in _lines()[">"] for form in forms}
+
+
+@cache
 def _lexicon() -> _Lexicon:
     kin: dict[str, set[str]] = defaultdict(set)
-    opposites: dict[str, set[str]] = defaultdict(set)
     allies: dict[str, set[str]] = defaultdict(set)
-    scales: set[str] = set()
-    common: set[str] = set()
-    for words in _lines("|"):
+    opposites: dict[str, set[str]] = defaultdict(set)
+    for words in _lines()["|"]:
         middle = words.index("|")
         ends = [[stem(word) for word in end] for end in (words[:middle], words[middle + 1 :])]
         for end, other in (ends, ends[::-1]):
             for one in end:
                 allies[one].update(end)
                 opposites[one].update(other)
-        scales.update(*ends)
-    for words in _lines("="):
+    scales = frozenset(allies)
+    for words in _lines()["="]:
         alike = [stem(word) for word in words]
         for one in alike:
             kin[one].update(alike)
-    for line in _word_list():
-        if line[0].isalpha():
-            near, _, far = line.partition(" ! ")
-            first, *others = near.split()
-            common.add(first)
-            kin[first].update(others)
-            opposites[first].update(far.split())
+    for first, *words in _lines()[""]:
+        middle = words.index("!") if "!" in words else len(words)
+        kin[first].update(words[:middle])
+        opposites[first].update(words[middle + 1 :])
     return _Lexicon(
         {word: frozenset(near - {word}) for word, near in kin.items()},
         {word: frozenset(near - kin[word] - {word}) for word, near in allies.items()},
         {word: frozenset(far - kin[word] - allies[word] - {word}) for word, far in opposites.items()},
-        frozenset(scales),
-        frozenset(common),
+        scales,
+        frozenset(first for first, *_ in _lines()[""]),
     )
 
 
-EMPTY = frozenset(
-    """a an the this that these those it its he she they them their theirs his hers him we us our you your i me my
-    be is are was were been being am do does did done doing have has had having will would shall should can could
-    may might must of in on at to from by for with as into onto upon about than then so such also too very just
-    and or but nor if while when where which who whom whose what why how there here s t re ve ll d m both each
-    some any more most much many few less least only even still yet again further once
-    during per via between among through over under above below up down out off against within along across
-    before after since until because although though whereas however therefore thus hence not no never none
-    neither without cannot atmost atleast one ones himself itself themselves unlike like let every all""".split()
-)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word for words in _lines()[f":{name}"] for word in words)
+
+
+EMPTY = _words("empty")
 """Words without content of their own; some of them carry a direction or a negation."""
-
-LIGHT = frozenset(
-    stem(word)
-    for word in """become make take put set get give go come turn way part thing lot case place order effort want
-    try keep say tell call name use have mean happen result lead bring find show see know look seem appear
-    certain particular actual general usual final later together own various several especially mainly mostly
-    simply really finally particularly still now today ever kind sort type form fact example instance number
-    amount total time year people work own able need allow different same new old good well first last
-    many much back away apart around forward aside along really however especially altogether wholly together
-    describe state report note according""".split()
-)
+LIGHT = frozenset(stem(word) for word in _words("light"))
 """Stems of words that a paraphrase may add or drop at little cost."""
-
-HARD_NEGATIONS = frozenset("not no never none nobody nothing nowhere neither nor without cannot".split())
-SOFT_NEGATIONS = frozenset(
-    stem(word)
-    for word in """unable hardly scarcely rarely seldom lack fail failure refuse absent absence except unless instead
-    avoid prevent forbid prohibit deny abstain miss impossible illegal unlike refrain stop cease skip ignore omit
-    insufficient""".split()
-)
-"""Stems that may stand for a negation; what they govern is only the next two words."""
+HARD_NEGATIONS = _words("not")
+SOFT_NEGATIONS = frozenset(stem(word) for word in _words("lack"))
+"""Stems that may stand for a negation."""
+PREDICATES = _words("allowed")
+"""Behind a `not` they negate what stands before it."""
+SUBORDINATE = _words("once")
+"""They end what a negation governs."""
+CONNECTORS = _words("before")
+"""What they join has an order."""
+SAID = frozenset(stem(word) for word in _words("said"))
+"""Stems of verbs that report what somebody says."""
+BREAKS = _words("but")
+"""They begin a clause."""
+RELATIVES = _words("which")
+"""They belong to what stands before them."""
+PRONOUNS = _words("he")
+WEEKDAYS = _words("monday")
+ABOUT = _words("about")
+"""Before a number they say that it is rounded."""
+EXACT_AFTER = _words("version")
+"""Behind them a number is a label."""
+ONES = {word: int(n) for word, n in _lines()[":1"]}
+TENS = {word: int(n) for word, n in _lines()[":10"]}
+UNITS = {form: unit for unit, *forms in _lines()["~"] for form in (unit, *forms)}
+"""Canonical unit by each way to write it."""

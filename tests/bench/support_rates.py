@@ -49,15 +49,14 @@ ROWS: tuple[Row, ...] = (
 
 
 def load(half: str | None = None) -> list[Item]:
-    """Return the items of one half (or all) with their excerpts' texts in place of the ids."""
+    """Return the items of one half (or all) with the page's title and the texts of its excerpts."""
     lines = (LABELLED / "excerpts.jsonl").read_text(encoding="utf-8").splitlines()
-    texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    rows = {row["id"]: row for row in map(json.loads, lines)}
     items = [json.loads(line) for line in (LABELLED / "items.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [
-        item | {"excerpts": [texts[id] for id in item["excerpts"]]}
-        for item in items
-        if half in (None, item["split"])
-    ]
+    for item in items:
+        found = [rows[id] for id in item["excerpts"]]
+        item |= {"excerpts": [row["text"] for row in found], "title": found[0]["document"]}
+    return [item for item in items if half in (None, item["split"])]
 
 
 def wilson(wrong: int, n: int) -> tuple[float, float]:
@@ -78,8 +77,9 @@ def ours(items: Sequence[Item]) -> list[bool]:
     prepared: dict[str, Excerpts] = {}
     verdicts = []
     for item in items:
-        source = prepared.setdefault(item["source"], Excerpts(item["excerpts"]))
-        verdicts.append(source.support(item["sentence"]).verdict == "supported")
+        if item["source"] not in prepared:
+            prepared[item["source"]] = Excerpts(item["excerpts"], item["title"])
+        verdicts.append(prepared[item["source"]].support(item["sentence"]).verdict == "supported")
     return verdicts
 
 
@@ -151,9 +151,9 @@ def main() -> None:
     columns["word overlap"] = overlap(items)
     if chosen.python:
         columns["citesure, no network"] = citesure(items, chosen.python)
-    print(f"{len(items)} items, {chosen.half} half, {1000 * seconds / len(items):.2f} ms each\n")  # noqa: T201
-    print(table(items, columns))  # noqa: T201
-    print("\nbearout judges every sentence with a language model: it gives no verdict without a network.")  # noqa: T201
+    print(f"{len(items)} items, {chosen.half} half, {1000 * seconds / len(items):.2f} ms each\n")
+    print(table(items, columns))
+    print("\nbearout judges every sentence with a language model: it gives no verdict without a network.")
     if chosen.wrong and chosen.half == "tuned":
         _list_wrong(items)
 
@@ -162,10 +162,10 @@ def _list_wrong(items: Sequence[Item]) -> None:
     from orchestrator.support import support
 
     for item in items:
-        found = support(item["sentence"], item["excerpts"])
+        found = support(item["sentence"], item["excerpts"], item["title"])
         if (found.verdict == "supported") != (item["label"] in ("supported", "paraphrased")):
             hard = " hard" if item["hard"] else ""
-            print(f"\n{item['id']} [{item['label']}{hard}] {item['sentence']}\n    {found.evidence}")  # noqa: T201
+            print(f"\n{item['id']} [{item['label']}{hard}] {item['sentence']}\n    {found.evidence}")
 
 
 if __name__ == "__main__":
