@@ -596,7 +596,8 @@ class Budget:
         first = opened[0].started.context_tokens if opened and opened[0].said else 0
         cleared = self.clearing is not None and self.clearing.possible(total, self._result_bytes, Billing())
         least = 0 if cleared else first
-        most = total - first - (passes - 2) * least
+        estimated = max((one.started.context_tokens for one in opened), default=total)
+        most = min(total - first - (passes - 2) * least, estimated)
         tiers = {self.prices.rates(usage.model, size, usage) for size in (min(least or 1, most), most)}
         return most, len(tiers) == 1
 
