@@ -73,6 +73,11 @@ _ANCHOR = re.compile(
     r"<a\s(?:[^<>]{0,400}?\s)?href\s*=\s*[\"']?([^\"'\s<>]{1,2000})[\"']?[^<>]{0,400}>(.{0,500}?)</a\s*>",
     re.IGNORECASE | re.DOTALL,
 )
+_WHOLE_LINK = re.compile(
+    r"\[((?>[^\[\]\n]{1,300}|\[[^\[\]\n]{0,80}\]){0,8})\]"
+    r"\((https?://[^\s()<>]{1,2000}(?>\([^\s()<>]{0,300}\)[^\s()<>]{0,300}){0,8})\)",
+    re.IGNORECASE,
+)
 _INDEXED = re.compile(
     r"(?:(?<![\w'’])[a-z]|[A-Za-z0-9]_\w*|(?<![^\W_])(?:arr|argv|args|lst|vec|mat|buf|nums|ptr|idx|tmp))$"
 )
@@ -163,7 +168,13 @@ class _Scanner:
 
     def _at(self, start: int, opening: str, end: int) -> Marker | None:
         if opening.endswith(("[", "［", "【")) and opening[0] != ":":
-            return self._brackets(start, end)
+            # In cells beyond a table's last column the library looks for no links.
+            link = _WHOLE_LINK.match(self.text, start, end)
+            return (
+                Marker(*link.span(), "link", (), link[2], link.span(1))
+                if link
+                else self._brackets(start, end)
+            )
         if opening.endswith("/"):
             stop = min(url_end(self.text, start), end)
             long_enough = stop > start + len(opening)

@@ -69,6 +69,10 @@ def rewrite(text: str, registry: Registry, *, ids_shown: bool) -> Rewritten:
         body, entries = _Pass(read(body, registry, ids_shown=ids_shown)).result()
         if body == before:
             break
+    else:  # no text is known to get here; one that did must not show what nobody checked
+        return Rewritten(
+            bare(original), (), "the citations of this answer could not be placed: it is shown without"
+        )
     if not entries and body.strip() != original.strip() and not _has_words(body):
         return Rewritten(
             original, (), "nothing but citations stood in the answer: it is shown as it was written"

@@ -130,6 +130,13 @@ class TestMarkersInTheText:
             text[start:end] for start, end in structure(text).code
         ]
 
+    def test_cells_beyond_a_tables_last_column_are_read_all_the_same(self) -> None:
+        """Markdown leaves them out; whoever reads the text does not."""
+        text = "| a | b |\n|---|---|\n| 1 | 2 | [S1] [x](https://three.example) | more |"
+        once = answer(text, registry(), ids_shown=True, notation="markdown")
+        assert [entry.id for entry in once.entries] == ["S1", "S3"]
+        assert answer(once.text, registry(), ids_shown=True, notation="markdown") == once
+
     @pytest.mark.parametrize("notation", NOTATIONS)
     def test_the_bibliography_never_falls_into_an_open_fence(self, notation: Notation) -> None:
         """An answer that was cut off in its code."""

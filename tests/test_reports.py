@@ -7,6 +7,7 @@ They lie in a shared folder beside the project and are read there; nothing of th
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from functools import cache
@@ -22,8 +23,13 @@ from orchestrator.markers import scan
 from orchestrator.notation import Answer, Notation, answer
 from orchestrator.reading import read
 from orchestrator.sources import Registry, canonical
+from tests.properties import seeded
+from tests.test_render import SPACES, WORDS
 
 REPORTS = Path(__file__).parents[2] / "shared" / "reports" / "cited-reports.jsonl"
+
+PIECES = [word.replace("␣", " ") for word in WORDS.split()] + SPACES
+LINKS = ["[x](URL)", "URL", "<URL>", "[1]: URL\n", "[S1](URL)", "([T](URL))", "![i](URL)"]
 
 pytestmark = pytest.mark.skipif(
     not REPORTS.exists(), reason="the shared folder with real reports is not here"
@@ -114,6 +120,37 @@ def test_text_outside_markers_of_a_report_is_unchanged() -> None:
                 assert place >= 0, words
                 place += len(words)
             position = max(position, end)
+
+
+@pytest.mark.parametrize("notation", ["text", "markdown"])
+def test_reports_strewn_with_markers_render_soundly(notation: Notation) -> None:
+    """Pieces of real reports with markers, links and Markdown put in anywhere: the same promises hold."""
+    chance, times = seeded()
+    for _ in range(times):
+        text = chance.choice(reports())
+        registry = own_sources(text)
+        strewn = _strewn(chance, text, [source.url for source in registry] or ["https://a.example/"])
+        for ids_shown in (True, False):
+            rendered = answer(strewn, registry, ids_shown=ids_shown, notation=notation)
+            if rendered.warning:
+                continue
+            assert answer(rendered.text, registry, ids_shown=ids_shown, notation=notation) == rendered
+            assert faults(rendered.text, registry) == Faults(0, 0, 0)
+
+
+def _strewn(chance: random.Random, text: str, urls: list[str]) -> str:
+    start = chance.randrange(max(1, len(text) - 1_500))
+    pieces = list(
+        text[start : start + chance.randrange(200, 1_500)] + chance.choice(["", "\n\n" + text[-800:]])
+    )
+    for _ in range(chance.randrange(1, 12)):
+        place = chance.randrange(len(pieces) + 1)
+        piece = chance.choice([*PIECES, *LINKS]).replace("URL", chance.choice(urls))
+        if chance.random() < 0.15:
+            del pieces[place : place + chance.randrange(20)]
+        else:
+            pieces.insert(place, piece)
+    return "".join(pieces)
 
 
 def test_every_report_can_be_checked() -> None:
