@@ -356,16 +356,16 @@ class Budget:
         opened.started = opened.started.model_copy(update={"booked_usd": opened.booked_usd})
         return opened.started
 
-    def next_context(self) -> int:
-        """Upper estimate of the tokens that the next pass of the open conversation reads."""
+    def next_context(self, *asked: ToolCall) -> int:
+        """Upper estimate of the tokens that the next pass reads, with the results of these calls as well."""
         opened = self._last
         if opened is None:
             return self.billing.tokens(self.opening_bytes + self._pending_bytes)
-        waiting = sum(self.result_bytes(call) for call in self._open_calls.values())
+        waiting = [self.result_bytes(call) for call in self._waiting(*asked)]
         return (
             opened.started.context_tokens
             + opened.output
-            + self.billing.tokens(self._pending_bytes + waiting, 1 + len(self._open_calls))
+            + self.billing.tokens(self._pending_bytes + sum(waiting), 1 + len(waiting))
         )
 
     def result_bytes(self, call: ToolCall) -> int:
@@ -504,13 +504,11 @@ class Budget:
     def _next_pass_usd(self, call: ToolCall) -> float:
         """The pass that reads this call's result, and the passes that may happen unseen."""
         opened = self._last
-        context = self.next_context()
-        if call.id not in self._open_calls:
-            context += self.billing.tokens(self.result_bytes(call))
+        context = self.next_context(call)
         rates = self._rates(context)
         reread = opened.started.context_tokens if opened else 0
         output = opened.max_tokens if opened and self.limits.worst_case else OUTPUT_STEP
-        once = self._input_usd(rates, context, reread) + output * rates.output
+        once = self._input_usd(rates, context, reread, call) + output * rates.output
         return once * (1 + self.unseen_passes)
 
     def _repeated(self, call: ToolCall) -> Denial | None:
@@ -678,15 +676,20 @@ class Budget:
             models = (*models, *FALLBACK_MODELS)
         return self.prices.dearest(models, context)
 
-    def _input_usd(self, rates: Rates, context: int, reread: int) -> float:
+    def _input_usd(self, rates: Rates, context: int, reread: int, *asked: ToolCall) -> float:
         """Upper estimate of reading the conversation: as before, or anew where old results may be cleared."""
         usd = self.billing.input_usd(rates, context, reread)
         rule = self.clearing
-        if rule is None or not rule.possible(context, self._result_bytes, self.billing):
+        held = self._result_bytes + [self.result_bytes(call) for call in self._waiting(*asked)]
+        if rule is None or not rule.possible(context, held, self.billing):
             return usd
-        old = sum(self._result_bytes[: len(self._result_bytes) - rule.keep])
-        freed = int(self.billing.tokens(old, 0) * LEAST_CLEARED)
+        old = self._result_bytes[: len(held) - rule.keep]
+        freed = int(self.billing.tokens(sum(old), 0) * LEAST_CLEARED)
         return max(usd, self.billing.input_usd(rates, max(context - freed, 0)))
+
+    def _waiting(self, *asked: ToolCall) -> list[ToolCall]:
+        """The calls whose results the next pass will read, those `asked` for among them."""
+        return list((self._open_calls | {call.id: call for call in asked}).values())
 
     def _calls_usd(self) -> float:
         total = 0.0
