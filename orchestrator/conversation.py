@@ -125,7 +125,7 @@ class Conversations:
         await self._room.acquire()
         loop = asyncio.get_running_loop()
 
-        def written(future: Future[object]) -> None:
+        def written(future: Future[list[trace.Record]]) -> None:
             loop.call_soon_threadsafe(self._room.release)
             if (error := future.exception()) is not None:
                 log.error("the record of a conversation is not whole: %s", error)

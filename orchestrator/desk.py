@@ -133,7 +133,9 @@ class Desk:
             spent = result.ledger.usd
             await self._conversations.note(conversation, *(Charge(line=line) for line in result.ledger.lines))
             # the answer names its sources by URL: so check_citations knows them, too
-            conversation.registry.add({"results": [source.model_dump(mode="json") for source in result.sources]})
+            conversation.registry.add(
+                {"results": [source.model_dump(mode="json") for source in result.sources]}
+            )
         except OrchestratorError as error:
             job.error = error
             spent = 0.0 if isinstance(error, UsageError) else spent
