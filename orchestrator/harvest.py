@@ -25,6 +25,8 @@ _WRAPPING_KEYS = frozenset((*TEXT_KEYS, "result", "results", "output", "data", "
 _NOT_PAGES = re.compile(
     r"(?:images?|icons?|favicons?|thumbnails?|logos?|avatars?|img|errors?|failed|failures)$"
 )
+_BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link", "search_result", "document"))
+"""Content blocks of MCP and of the Messages API."""
 _URL = re.compile(r"(?:https?://|file:)\S+", re.IGNORECASE)
 _REGRET = re.compile(
     r"\W*(?:error|fail|could ?n.t|cannot|can't|unable|not found|forbidden|access denied|timed|[45]\d\d\b)",
@@ -59,7 +61,7 @@ class _Walk:
     def value(self, content: Any) -> Any:
         if isinstance(content, str):
             return self._string(content)
-        if isinstance(content, list) and all(isinstance(item, dict) and "type" in item for item in content):
+        if isinstance(content, list) and all(map(_is_block, content)):
             return [shown for block in content for shown in self._block(block)]
         return self._json(content)
 
@@ -221,6 +223,10 @@ def _strings(value: Any, change: Callable[[str], str], depth: int) -> Any:
     if isinstance(value, dict) and depth < _DEEPEST:
         return {harmless(clean(key)): _strings(item, change, depth + 1) for key, item in value.items()}
     return None if isinstance(value, (list, dict)) else value
+
+
+def _is_block(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") in _BLOCKS
 
 
 def _parsed(text: str) -> Any:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Set
 from typing import Literal, NamedTuple
 
-from orchestrator.markdown import Link, Structure, inside, structure
+from orchestrator.markdown import Structure, inside, structure
 
 Kind = Literal["id", "link", "tag", "junk"]
 
@@ -47,7 +47,6 @@ _SEPARATOR = r"\s*(?:[,;，、；&]|[-–—‑−~]|\band\b|\bto\b)\s*|\s+"
 _LIST = re.compile(rf"\s*{_PREFIX}{_REF}(?:(?:{_SEPARATOR}){_REF})*\s*", re.IGNORECASE)
 _ITEM = re.compile(r"\^?(?P<s>[Ss]?)\s?(?P<number>\d+)(?:†[^,;，、\n]*)?")
 _RANGE = re.compile(r"\s*(?:[-–—‑−~]|\bto\b)\s*", re.IGNORECASE)
-_FOOTNOTE = re.compile(r"\^[^\s\]]{1,60}")
 _JUNK = re.compile(
     r"(?:\d+:)?\d+†.*|(?:\W|cite|citation|source|navlist)*(?:turn\d+[a-z]+\d+\W*)+|oaicite:.*|cite(?:_start|_end)?",
     re.IGNORECASE,
@@ -145,16 +144,12 @@ class _Scanner:
             if link.start < position or inside(self.code, link.start):
                 continue  # part of an HTML link that was read already, or between tags of code
             yield from self._plain(position, link.start)
-            marker = self._link(link)
-            if marker:
-                yield marker
-            position = link.end
+            position = link.start
+            # A link within the document or to a person cites nothing, but its label may.
+            if link.image or not link.href.startswith(("#", "mailto:")):
+                yield Marker(link.start, link.end, "link", (), link.href, link.label, link.image)
+                position = link.end
         yield from self._plain(position, len(self.text))
-
-    def _link(self, link: Link) -> Marker | None:
-        if link.href.startswith(("#", "mailto:")) and not link.image:
-            return None  # within the document, or to a person
-        return Marker(link.start, link.end, "link", (), link.href, link.label, link.image)
 
     def _plain(self, position: int, end: int) -> Iterator[Marker]:
         while (opening := _OPENING.search(self.text, position, end)) is not None:
@@ -167,21 +162,17 @@ class _Scanner:
                 position = max(marker.end, position)
 
     def _at(self, start: int, opening: str, end: int) -> Marker | None:
-        if opening.endswith(("[", "［", "【")) and opening[0] != ":":
+        """Return the marker that begins here, if one does."""
+        if opening[-1] in "[［【" and opening[0] != ":":
             # In cells beyond a table's last column the library looks for no links.
-            link = _WHOLE_LINK.match(self.text, start, end)
-            return (
-                Marker(*link.span(), "link", (), link[2], link.span(1))
-                if link
-                else self._brackets(start, end)
-            )
-        if opening.endswith("/"):
+            if link := _WHOLE_LINK.match(self.text, start, end):
+                return Marker(*link.span(), "link", (), link[2], link.span(1))
+            return self._brackets(start, end)
+        if opening[-1] == "/":
             stop = min(url_end(self.text, start), end)
-            long_enough = stop > start + len(opening)
-            return (
-                Marker(start, stop, "link", (), self.text[start:stop], (start, stop)) if long_enough else None
-            )
-        if opening.endswith("cite") and opening[0] == "<":
+            url = Marker(start, stop, "link", (), self.text[start:stop], (start, stop))
+            return url if stop > start + len(opening) else None
+        if opening in ("<cite", "</cite"):
             return self._cite(start, end)
         if opening.startswith("<a"):
             anchor = _ANCHOR.match(self.text, start, end)
