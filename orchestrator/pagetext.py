@@ -26,7 +26,7 @@ def clean(text: str) -> str:
 
     A lone one makes every later request with it fail.
     """
-    if _SURROGATE.search(text):
+    if not text.isascii() and _SURROGATE.search(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if "\\u" in text or "\\U" in text:
         text = _ESCAPED_SURROGATE.sub(lambda found: found[0] if found[2] else f"{found[1]}\\ufffd", text)
@@ -38,8 +38,12 @@ def harmless(text: str) -> str:
 
     The length stays the same, so that offsets into the text keep their meaning.
     """
-    text = _DELIMITER.sub("‹", disarmed(text))
-    return _SOURCE_ID.sub("source-id", _PRIVATE.sub(" ", text))
+    text = disarmed(text)
+    if "<" in text:
+        text = _DELIMITER.sub("‹", text)
+    if not text.isascii():
+        text = _PRIVATE.sub(" ", text)
+    return _SOURCE_ID.sub("source-id", text) if "source_id" in text.lower() else text
 
 
 def one_line(text: str) -> str:
