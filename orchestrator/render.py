@@ -15,6 +15,7 @@ from orchestrator.pagetext import harmless, one_line
 from orchestrator.result import Result
 from orchestrator.rewrite import Entry, entry
 from orchestrator.sources import Registry
+from orchestrator.values import plain
 
 Format = Literal["text", "markdown", "json", "html"]
 OFFLINE: Final = "No language model was used: a stand-in put this together from matching sentences."
@@ -131,12 +132,12 @@ def _findings(verdicts: Sequence[Verdict], entries: Sequence[Entry]) -> list[str
     numbers = {entry.id: entry.number for entry in entries}
     found = []
     for verdict in verdicts:
-        sentence = harmless(verdict.sentence)
+        sentence = harmless(plain(verdict.sentence))
         if verdict.verdict == "unsupported" and verdict.source in numbers:
-            reason = harmless(verdict.evidence or "it says otherwise")
-            found.append(f"Source {numbers[verdict.source]} was not found to back “{sentence}” ({reason})")
+            reason = harmless(plain(verdict.evidence or "it says otherwise"))
+            found.append(f"“{sentence}” Not found in source {numbers[verdict.source]}: {reason}.")
         elif verdict.verdict == "dangling":
-            found.append(f"A citation that names nothing the tools returned was taken out of “{sentence}”")
+            found.append(f"“{sentence}” A citation was taken out: it names nothing that the tools returned.")
     return list(dict.fromkeys(found))
 
 
