@@ -15,7 +15,7 @@ from orchestrator.pagetext import harmless, one_line
 from orchestrator.result import Result
 from orchestrator.rewrite import Entry, entry
 from orchestrator.sources import Registry
-from orchestrator.values import plain
+from orchestrator.tokens import plain
 
 Format = Literal["text", "markdown", "json", "html"]
 OFFLINE: Final = "No language model was used: a stand-in put this together from matching sentences."
