@@ -407,7 +407,7 @@ def test_text_outside_markers_is_unchanged_to_the_character(text: str, ids_shown
     gone = sorted([*reading.lists, *(cited.marker[:2] for cited in reading.cited)])
     position = place = 0
     for start, end in [*gone, (len(reading.text), 0)]:
-        for word in re.findall(r"\w+", reading.text[position : max(start, position)]):
+        for word in re.findall(r"[^\W_]+", reading.text[position : max(start, position)]):
             if word in ("see", "and", "source", "Sources"):
                 continue  # may be part of brackets or a list that held nothing else
             place = written.body.find(word, place)
