@@ -311,7 +311,7 @@ class TestCorrection:
 
 class TestJudged:
     def test_a_judge_settles_what_words_could_not_and_never_revives_a_dangling_marker(self) -> None:
-        """Case I151 and the issue: marked as judged, `dangling` stays."""
+        """Case I151: marked as judged, `dangling` stays."""
         checked = check(
             "The Eiffel Tower is 320 metres tall [S1]. The page says so too [S3]. Old it is, too [S9].",
             registry(),

@@ -175,7 +175,7 @@ class TestBibliography:
         assert "utm_source=x" in shown("A [S2].")
 
     def test_titles_with_markup_in_them_are_shown_as_words(self) -> None:
-        """Case I062 and the issue: Markdown, HTML, newlines, our own markers in a page's title."""
+        """Case I062: Markdown, HTML, newlines, our own markers in a page's title."""
         text = shown("A [S2]. B [S3].")
         lines = text.split("## Sources\n\n")[1].split("\n")
         assert lines[0].startswith(

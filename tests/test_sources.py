@@ -83,7 +83,7 @@ class TestIdentity:
         ],
     )
     def test_spellings_of_one_page_are_one_source(self, one: str, other: str) -> None:
-        """Case I071, and the list of issue and DESIGN: one canonical form for everyone."""
+        """Case I071, and every spelling of a URL: one canonical form for everyone."""
         assert canonical(one) == canonical(other)
         registry = Registry()
         registry.add({"results": [{"url": one, "excerpts": ["x"]}, {"url": other, "excerpts": ["y"]}]})
@@ -455,7 +455,7 @@ class TestRegistry:
 
 class TestWhatTheModelSees:
     def test_json_keeps_its_shape_with_an_id_beside_each_url(self) -> None:
-        """CONTRACT of the Agent SDK hook and the gateway."""
+        """What the Agent SDK hook and the gateway rely on."""
         registry = Registry()
         shown = registry.label(PARALLEL)
         assert shown["results"][0] == PARALLEL["results"][0] | {"source_id": "S1", "cite": "[S1]"}
