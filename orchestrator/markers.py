@@ -257,7 +257,7 @@ def disarmed(text: str) -> str:
         lead = found[0][: found.start(found.lastindex or 1) - found.start() - 1]
         return f"{lead}({found[0][len(lead) + 1 : -1]})"
 
-    return _BRACKETS.sub(disarm, text)
+    return _BRACKETS.sub(disarm, text) if any(bracket in text for bracket in "[［【") else text
 
 
 def _as_marker(text: str, start: int) -> bool:
