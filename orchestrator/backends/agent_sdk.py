@@ -42,8 +42,8 @@ from orchestrator.backends.hooks import (
 )
 from orchestrator.backends.messages import result_text
 from orchestrator.backends.toolbox import Toolbox, aliases, full_name, unavailable, write_servers
-from orchestrator.errors import BackendError, boundary
-from orchestrator.events import Event, Purpose
+from orchestrator.errors import BackendError, RunError, boundary
+from orchestrator.events import Event, Purpose, TextDelta
 from orchestrator.settings import ANTHROPIC_URL
 from orchestrator.sources import clean
 
@@ -61,7 +61,7 @@ ENVIRONMENT_BYTES: Final = 1_000
 ANY_STOP: Final = UNWANTED_NEXT | {"end_turn", "stop_sequence", "tool_use", "pause_turn"}
 
 
-class SessionLost(BackendError):  # noqa: N818 - what happened, like its siblings
+class SessionLost(BackendError):
     """The engine's session of the earlier run is gone: the conversation can only begin anew."""
 
     def __init__(self) -> None:
@@ -122,10 +122,21 @@ class AgentSdk:
                     if isinstance(message, ResultMessage):
                         engine.conclude(self.context, message, child.retry_after)
                         break
+                if passes.stop_reason in UNWANTED_NEXT:
+                    unwanted = passes.unwanted()
+                    async for event in _afterwards(child, passes):
+                        yield event
+                    raise unwanted
             finally:
                 await child.close()
-        if passes.stop_reason in UNWANTED_NEXT:
-            raise passes.unwanted()
+
+
+async def _afterwards(child: Child, passes: Passes) -> AsyncGenerator[Event]:
+    """What the engine had begun by itself before it was ended: paid for, and nobody reads it."""
+    async for message in child.rest():
+        for event in passes.read(message):
+            if not isinstance(event, TextDelta):
+                yield event
 
 
 def passes_of(context: RunContext, purpose: Purpose, max_tokens: int, prompt_bytes: int = 0) -> Passes:
@@ -280,7 +291,12 @@ class _Conversation:
             if isinstance(item, ResultMessage):
                 engine.conclude(self._context, item, self.child.retry_after)
                 return
-            self._judge()
+            try:
+                self._judge()
+            except RunError:
+                async for event in _afterwards(self.child, self._passes):
+                    yield event
+                raise
 
     def _judge(self) -> None:
         """Raise what a settled pass, or a call that was not let through, ends the turn with."""

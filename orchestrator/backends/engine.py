@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, StreamEvent, SystemMessage
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+)
 
 from orchestrator.backends import RunContext
 from orchestrator.backends.faults import Fault, Service, explain
@@ -65,6 +73,7 @@ QUIET: Final = {
 _REDIRECTING: Final = re.compile(
     r"(ANTHROPIC|CLAUDE|MCP|MAX|API|DISABLE|ENABLE|AWS_BEARER)_|\w+_API_KEY$", re.IGNORECASE
 )
+_SDK_LOG: Final = logging.getLogger("claude_agent_sdk._internal.query")
 _TRUST: Final = re.compile(r"CLAUDE_CODE_(CERT_STORE|CLIENT_\w+)$")
 
 
@@ -203,6 +212,17 @@ class Child:
             self.retry_after = (item.data.get("retry_delay_ms") or 0) / 1000
         return item
 
+    async def rest(self) -> AsyncIterator[Message]:
+        """End the child, and what it had said until then: a request that it began may be billed."""
+        _SDK_LOG.addFilter(_not_the_kill)
+        try:
+            self.kill()
+            while not isinstance(item := await self._queue.get(), Exception):
+                if not isinstance(item, Told | Parked | Ending | Raised):
+                    yield item
+        finally:
+            _SDK_LOG.removeFilter(_not_the_kill)
+
     async def tell(self, event: Event) -> None:
         """For hooks: put an event into the stream; returns when it was taken."""
         taken = asyncio.get_running_loop().create_future()
@@ -251,6 +271,8 @@ class Child:
         process = getattr(getattr(self._client, "_transport", None), "_process", None)
         if process is None or process.returncode is not None:
             return
+        with contextlib.suppress(ProcessLookupError, AttributeError):  # no such signal: no such system
+            process.send_signal(signal.SIGSTOP)  # looking for what it started takes longer than it needs
         started = descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -265,6 +287,11 @@ class Child:
             self._pump.cancel()
         if self._client is not None:
             await self._client.disconnect()
+
+
+def _not_the_kill(record: logging.LogRecord) -> bool:
+    """A child that we ended is no error to report."""
+    return "exit code -9" not in record.getMessage()
 
 
 def _stop_reason(event: Mapping[str, Any]) -> str | None:
