@@ -42,7 +42,7 @@ _NEAR = 3.0
 _BESIDE_IT = 1.0
 """The same where an opposite competes: there it is the next word that counts."""
 _TELLING = 2.0
-"""How much more a number tells about a verb than the verb's subject, which it may share with its opposite."""
+"""How much more a number or a name tells about a word than others do, which its opposite may share."""
 _CLAUSE = 3
 """What the border of a clause adds to a distance, in words."""
 _ORDER = 0.8
@@ -69,7 +69,7 @@ class _Role(NamedTuple):
     """Positions that do not count: other values of the same kind."""
     scale: float
     values: float
-    """How much a number counts, compared with a word."""
+    """How much a number or a name counts, compared with another word."""
     ordered: bool
     """Whether it matters what stands before and what behind."""
 
@@ -82,8 +82,9 @@ class Alignment:
         self.values = [
             v for v in claim.reading.values if not (v.unit == "initial" and is_common(stem(v.words[0])))
         ]
-        self._numbers = numbers = _positions(v for v in self.values if v.kind not in (*NAMES, "quote"))
+        numbers = _positions(v for v in self.values if v.kind not in (*NAMES, "quote"))
         names = _positions(v for v in self.values if v.kind in NAMES)
+        self._telling = numbers | names
         self.weights = {word: self._weight(word) for word in claim.places}
         self.wanted: dict[str, float] = {}
         """Weight of the words with content that are no number, date or time."""
@@ -159,6 +160,8 @@ class Alignment:
         if value.kind == "code" and len(value.words) > 1:
             ends = unit.places.get(stem(value.words[-1]), ())
             return [at for at in ends if at and unit.reading.words[at - 1] == value.words[0]]
+        if value.kind == "code" and value.words[0] in EMPTY:
+            return [at for at, word in enumerate(unit.reading.words) if word == value.words[0]][:_SPOTS]
         if value.kind in NAMES:
             return self._named(value, unit)[:_SPOTS]
         return [v.last for v in unit.reading.values if says(v, value)][:_SPOTS]
@@ -213,7 +216,9 @@ class Alignment:
         if value.kind != "name":
             return says(other, value)
         mine, theirs = {stem(w) for w in value.words}, {stem(w) for w in other.words}
-        if mine <= theirs or theirs <= mine or any(self.forms(w) & theirs for w in mine if len(mine) == 1):
+        if theirs <= mine or (mine <= theirs and not all(map(is_common, mine))):
+            return True
+        if any(self.forms(w) & theirs for w in mine if len(mine) == 1):
             return True
         short, long = sorted((value, other), key=lambda v: len(v.words))
         return len(short.words) == 1 < len(long.words) and short.words[0] == _initials(long)
@@ -231,6 +236,10 @@ class Alignment:
                     same[value.first] = self.spots(value, unit)
             self._same[unit.number] = same
         return self._same[unit.number]
+
+    def places(self, at: int, unit: Unit) -> list[int]:
+        """Return where a unit has a word of the claim or its kin, by the word's position."""
+        return self._matched(unit).get(at, [])
 
     def closeness(self, value: Value, unit: Unit, spot: int) -> float:
         """Score how well the rest of the claim stands around a spot, as it does around the value."""
@@ -254,7 +263,7 @@ class Alignment:
                         away = abs(place - spot) + _CLAUSE * abs(clauses[place] - clauses[spot])
                         kept = not role.ordered or (place < spot) == before
                         best = max(best, (1.0 if kept else _ORDER) / (1 + away / role.scale))
-                weight = self.weights[word] * (role.values if at in self._numbers else 1.0)
+                weight = self.weights[word] * (role.values if at in self._telling else 1.0)
                 score += weight * best / (1 + near / role.scale)
             elif near <= 2:
                 side = range(max(0, spot - 2), spot) if before else range(spot + 1, spot + 3)

@@ -35,7 +35,7 @@ _MARGIN = 0.15
 """How much less content a place may hold than the best one, if it has all values and the best one has not."""
 _RIVAL = {"number": 0.7, "date": 0.8, "time": 0.7, "code": 0.5, "name": 0.3}
 """How well a value must fit its role, compared with the best other value of its kind in the sentence."""
-_EXCHANGED = 0.9
+_EXCHANGED = 0.8
 """How well two values must fit their roles, compared with having changed places."""
 _IDEAL = 0.8
 """A name that fits this much of a perfect role keeps it against one that stands elsewhere."""

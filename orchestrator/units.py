@@ -99,7 +99,7 @@ def negated(one: Unit, other: Unit) -> set[int]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the text, or overlapping parts of it where it has no full stops, or no spaces either, for too long."""
+    """Yield the text, or overlapping parts where it has no full stops, or no spaces either, for too long."""
     words = text.split(" ")
     if len(words) > _LONGEST:
         for start in range(0, len(words), _LONGEST // 2):

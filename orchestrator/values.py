@@ -18,7 +18,7 @@ from orchestrator.words import EMPTY, WEEKDAYS, is_common, stem
 
 Kind = Literal["number", "date", "time", "name", "code", "quote"]
 
-_QUOTATION = re.compile(r'"([^"]{3,600})"')
+_QUOTATION = re.compile(r'"([^"]{1,600})"|`([^`\s]{1,80})`')
 _COMMON_ENDINGS = ("s", "ing", "ed", "ly", "tion", "ment", "ity", "ness")
 
 
@@ -63,7 +63,9 @@ def read(text: str) -> Reading:
     values += _names(found, taken, text)
     for quote in _QUOTATION.finditer(text):
         first, last = bisect_left(starts, quote.start()), bisect_left(starts, quote.end()) - 1
-        if first <= last:
+        if first == last and not taken[first] and found[first].kind == "word":
+            values.append(Value("code", found[first].text, first, first, (found[first].folded,)))
+        elif first < last:
             words = tuple(token.folded for token in found[first : last + 1])
             values.append(Value("quote", quote[0], first, last, words))
     return Reading(text, [token.folded for token in found], clauses, values)

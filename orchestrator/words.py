@@ -60,7 +60,8 @@ def on_a_scale(stemmed: str) -> bool:
 
 def is_common(stemmed: str) -> bool:
     """Tell whether the dictionary has the word: a capital at the start of a sentence makes it no name."""
-    return stemmed in _lexicon().common
+    lexicon = _lexicon()
+    return stemmed in lexicon.common or stemmed in lexicon.scales
 
 
 def of_a_place(stemmed: str) -> bool:
@@ -142,6 +143,8 @@ LIGHT = frozenset(stem(word) for word in _words("light"))
 HARD_NEGATIONS = _words("not")
 SOFT_NEGATIONS = frozenset(stem(word) for word in _words("lack"))
 """Stems that may stand for a negation."""
+ANSWERS = SOFT_NEGATIONS | frozenset(stem(word) for word in _words("unlike"))
+"""Stems with which a source may say what a claim says with a negation."""
 PREDICATES = _words("allowed")
 """Behind a `not` they negate what stands before it."""
 SUBORDINATE = _words("once")
@@ -150,10 +153,16 @@ CONNECTORS = _words("before")
 """What they join has an order."""
 SAID = frozenset(stem(word) for word in _words("said"))
 """Stems of verbs that report what somebody says."""
+PASSIVE = _words("be")
+"""They make a passive of the verb behind them."""
+AUXILIARY = PASSIVE | _words("will")
+DETERMINERS = _words("the")
 BREAKS = _words("but")
 """They begin a clause."""
 RELATIVES = _words("which")
 """They belong to what stands before them."""
+VERBS = _words("verb")
+"""Stems of words that are verbs in most of their uses."""
 PRONOUNS = _words("he")
 WEEKDAYS = _words("monday")
 ABOUT = _words("about")

@@ -1,4 +1,4 @@
-"""How the last part of orchestrator/data/words.txt was made: near-synonyms and opposites out of WordNet.
+"""How the last part of orchestrator/data/words.txt was made: synonyms, opposites and verbs out of WordNet.
 
     python tests/labelled/wordnet.py DICT > derived.txt
 
@@ -14,6 +14,7 @@ import sys
 from collections import Counter, defaultdict
 from itertools import combinations
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 import snowballstemmer  # type: ignore[import-untyped]
@@ -145,5 +146,16 @@ def derive(net: WordNet) -> list[str]:
     return lines
 
 
+def verbs(net: WordNet) -> list[str]:
+    """Return the stems of words that are verbs in most of their uses."""
+    acting: Counter[str] = Counter()
+    for (word, (part, _)), uses in net.uses.items():
+        acting[word] += uses if part == "v" else 0
+    usual = (word for word in net.lower if word.isascii() and word.isalpha() and net.total[word] >= _USED)
+    return sorted({stem(word) for word in usual if acting[word] >= 0.6 * net.total[word]})
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(derive(WordNet(Path(sys.argv[1])))) + "\n")
+    wordnet = WordNet(Path(sys.argv[1]))
+    acting = (f":verb {line}" for line in wrap(" ".join(verbs(wordnet)), 110))
+    sys.stdout.write("\n".join([*acting, *derive(wordnet), ""]))
