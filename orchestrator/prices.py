@@ -116,7 +116,7 @@ class Prices:
     def model_lines(
         self, usage: Usage, step: int, purpose: Purpose, *, prompt_tokens: int | None = None
     ) -> list[ChargeLine]:
-        """The ledger lines of one iteration.
+        """The ledger lines of one iteration, one for its output even where it is 0.
 
         `prompt_tokens` chooses the long-context tier where usage is a sum over several requests.
         """
@@ -142,7 +142,7 @@ class Prices:
                 basis=rates.basis,
             )
             for kind, quantity, rate in kinds
-            if quantity
+            if quantity or kind == "output"
         ]
 
     def tool_usd(

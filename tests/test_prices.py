@@ -46,7 +46,7 @@ def test_a_region_costs_a_tenth_more_batch_half_and_fast_mode_double() -> None:
     assert Prices({}, batch=True).rates("claude-opus-5-5", 1_000).input == pytest.approx(base.input / 2)
     assert Prices({}, speed="fast").rates("claude-opus-5-5", 1_000).input == pytest.approx(base.input * 2)
     said = Usage(model="claude-opus-5-5", input_tokens=1_000, inference_geo="us", speed="fast")
-    (line,) = Prices({}).model_lines(said, 1, "answer")
+    line, _ = Prices({}).model_lines(said, 1, "answer")
     assert line.usd == pytest.approx(1_000 * 8e-6 * 1.1)
 
 
