@@ -19,7 +19,7 @@ from orchestrator.tokens import plain
 from orchestrator.turns import turned
 from orchestrator.units import Index, Unit, unit
 from orchestrator.values import Value, read
-from orchestrator.words import EMPTY, PRONOUNS
+from orchestrator.words import EMPTY, PRONOUNS, is_verbal
 
 _MOST_WORDS, _MOST_VALUES = 200, 40
 """A sentence with more of either is not checked: no reader would call it one sentence."""
@@ -43,6 +43,19 @@ _TOPIC = 0.2
 """Share of the source's sentences with a name above which the name is what the source is about."""
 
 
+_OPENING = re.compile(
+    r"""(?ix)^(?:(?:please\ )?(?:note|remember)\ that\b
+      | it\ (?:is|should\ be)\ (?:also\ )?(?:worth\ noting|noted|important\ to\ note|clear)\ that\b
+      | in\ (?:other\ words|addition|fact|particular|short|summary|general|practice|conclusion|contrast),
+      | according\ to\ (?:the|this|its|their|these|one)\ (?:[\w'-]+\ ){0,2}
+        (?:documentation|docs?|sources?|articles?|pages?|websites?|papers?|guides?|manuals?|authors?|text|report
+        |study),
+      | (?:however|moreover|furthermore|additionally|overall|notably|importantly|similarly|specifically|also
+        |finally|for\ example|for\ instance|as\ a\ result|by\ contrast|on\ the\ other\ hand|at\ the\ same\ time),)\s*"""
+)
+"""How a sentence may begin without saying anything yet."""
+_JOINT = re.compile(r"(?:,|;)\s+(?:and|but|while|whereas|yet)\s+(?=\w)|;\s+")
+"""Where two sentences are joined to one."""
 _HEADING = re.compile(r"\s*#{1,6}\s|\s*(\*\*|__)[^*_\n]{1,120}\1:?\s*$")
 _ASIDE = re.compile(
     r"""(?ix)
@@ -83,7 +96,18 @@ class Excerpts:
         """Say whether the excerpts state what a sentence claims; `unknown` without text to compare."""
         if not self._index.units:
             return Support("unknown", None)
-        reading = read(plain(sentence))
+        text = _OPENING.sub("", plain(sentence))
+        whole = self._check(text)
+        parts = _JOINT.split(text)
+        if whole.verdict == "supported" or len(parts) == 1 or not all(map(_stands_alone, parts)):
+            return whole
+        found = [self._check(part) for part in parts]
+        if any(part.verdict != "supported" for part in found):
+            return next(part for part in found if part.verdict != "supported")
+        return Support("supported", " … ".join(dict.fromkeys(part.evidence or "" for part in found)))
+
+    def _check(self, text: str) -> Support:
+        reading = read(text)
         if len(reading.words) > _MOST_WORDS or len(reading.values) > _MOST_VALUES:
             return Support("unsupported", "too long to be checked as one sentence")
         claim = unit(reading)
@@ -95,6 +119,15 @@ class Excerpts:
 def support(sentence: str, excerpts: Sequence[str], title: str = "") -> Support:
     """Check one sentence against the excerpts of one source."""
     return Excerpts(excerpts, title).support(sentence)
+
+
+def _stands_alone(part: str) -> bool:
+    """Tell whether a part of a sentence has a subject of its own and says something about it."""
+    reading = read(part)
+    words = reading.words
+    content = [word for word in words if word not in EMPTY]
+    verb = next((n for n, word in enumerate(words) if is_verbal(word)), 0)
+    return len(content) >= 3 and verb > 0 and any(word not in EMPTY for word in words[:verb])
 
 
 class _Place(NamedTuple):
@@ -112,9 +145,13 @@ class _Place(NamedTuple):
 
 def _verdict(claim: Alignment) -> Support:
     """Let the place decide that holds most of the claim: a worse one cannot make good what it contradicts."""
-    places = [_place(claim, number) for number in claim.candidates()]
-    if not places:
+    numbers = claim.candidates()
+    if not numbers:
         return Support("unsupported", "no sentence of the excerpts is about this")
+    for number in numbers:
+        if claim.index.units[number].reading.words == claim.claim.reading.words:
+            return Support("supported", claim.index.units[number].reading.text)
+    places = [_place(claim, number) for number in numbers]
     content = max(place.content for place in places) - _MARGIN
     covered = max(place.covered for place in places) - 2 * _MARGIN
     whole = [p for p in places if not p.missing and p.content >= content and p.covered >= covered]
@@ -162,7 +199,9 @@ def _has_bare_clause(claim: Alignment, window: list[Unit]) -> bool:
         if word in claim.wanted:
             clauses[clause][word] = claim.wanted[word]
     return any(
-        sum(words.values()) > 1.0 and claim.covered(window, words) < _CLAUSE_COVERED
+        max(words.values()) > 0.5
+        and sum(words.values()) > 1.0
+        and claim.covered(window, words) < _CLAUSE_COVERED
         for words in clauses.values()
     )
 

@@ -68,7 +68,7 @@ def _unsaid(claim: Alignment, window: list[Unit], matches: dict[int, Match]) -> 
     }
     hard = [cue for cue in claim.claim.cues if cue.hard or claim.claim.reading.words[cue.at] == "instead"]
     for cue in hard:
-        heads = [at for at in cue.governed if at in same.values()]
+        heads = [at for at in cue.governed[: 3 if cue.hard else 1] if at in same.values()]
         if not any(signs[at] > 0 for at in cue.governed if at in matches) and (
             heads or not any(unit.cues or ANSWERS.intersection(unit.stems) for unit in window)
         ):

@@ -34,6 +34,11 @@ def stem(word: str) -> str:
     """Return the stem of a folded word; irregular English forms share the stem of their base."""
     word = _irregular().get(word, word)
     language = _RUSSIAN if "а" <= word[:1] <= "я" else _ENGLISH
+    for prefix in ("un", "non"):
+        if word.startswith(prefix) and len(word) > len(prefix) + 4:
+            rest: str = language.stemWord(word.removeprefix(prefix))
+            if rest in _common():
+                return prefix + rest  # so that it has the stem of its opposite in it
     stemmed: str = language.stemWord(word[:40])
     return stemmed
 
@@ -49,8 +54,11 @@ def allies(stemmed: str) -> frozenset[str]:
 
 
 def opposites(stemmed: str) -> frozenset[str]:
-    """Return the stems of words that say the opposite of this one."""
-    return _lexicon().opposites.get(stemmed, frozenset())
+    """Return the stems that say the opposite of this one: by the word list, or with `un` or `non`."""
+    known = _lexicon().opposites.get(stemmed, frozenset())
+    if stemmed.startswith(("un", "non")):
+        return known | {stemmed.removeprefix("un").removeprefix("non")}
+    return known | {f"un{stemmed}", f"non{stemmed}"}
 
 
 def on_a_scale(stemmed: str) -> bool:
@@ -60,8 +68,12 @@ def on_a_scale(stemmed: str) -> bool:
 
 def is_common(stemmed: str) -> bool:
     """Tell whether the dictionary has the word: a capital at the start of a sentence makes it no name."""
-    lexicon = _lexicon()
-    return stemmed in lexicon.common or stemmed in lexicon.scales
+    return stemmed in _common() or stemmed in _lexicon().scales
+
+
+def is_verbal(word: str) -> bool:
+    """Tell whether a folded word is an auxiliary, or looks like a verb."""
+    return word in AUXILIARY or word.endswith("ed") or stem(word) in VERBS
 
 
 def of_a_place(stemmed: str) -> bool:
@@ -82,7 +94,6 @@ class _Lexicon(NamedTuple):
     allies: dict[str, frozenset[str]]
     opposites: dict[str, frozenset[str]]
     scales: frozenset[str]
-    common: frozenset[str]
 
 
 @cache
@@ -95,6 +106,11 @@ def _lines() -> dict[str, list[list[str]]]:
             marked = not first[0].isalpha()
             lines[first if marked else ""].append(words if marked else [first, *words])
     return lines
+
+
+@cache
+def _common() -> frozenset[str]:
+    return frozenset(first for first, *_ in _lines()[""])
 
 
 @cache
@@ -128,7 +144,6 @@ def _lexicon() -> _Lexicon:
         {word: frozenset(near - kin[word] - {word}) for word, near in allies.items()},
         {word: frozenset(far - kin[word] - allies[word] - {word}) for word, far in opposites.items()},
         scales,
-        frozenset(first for first, *_ in _lines()[""]),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.support import Excerpts, is_factual, support
+from orchestrator.claims.support import Excerpts, is_factual, support
 
 HERE = Path(__file__).parent
 

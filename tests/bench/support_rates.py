@@ -72,7 +72,7 @@ def wilson(wrong: int, n: int) -> tuple[float, float]:
 
 def ours(items: Sequence[Item]) -> list[bool]:
     """Our check, each document read once as a run would."""
-    from orchestrator.support import Excerpts
+    from orchestrator.claims.support import Excerpts
 
     prepared: dict[str, Excerpts] = {}
     verdicts = []
@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def _list_wrong(items: Sequence[Item]) -> None:
-    from orchestrator.support import support
+    from orchestrator.claims.support import support
 
     for item in items:
         found = support(item["sentence"], item["excerpts"], item["title"])
