@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal
 
+from orchestrator.citing.markers import Marker
+from orchestrator.citing.nearest import Nearest
+from orchestrator.citing.reading import Cited, Named, Reading, read, without_markers
+from orchestrator.claims.support import Excerpts, Support, is_factual
 from orchestrator.events import Coverage, Source, Verdict
-from orchestrator.markers import Marker
-from orchestrator.nearest import Nearest
-from orchestrator.pagetext import harmless
-from orchestrator.reading import Cited, Named, Reading, read, without_markers
-from orchestrator.sentences import Span, spans
+from orchestrator.harvesting.pagetext import harmless
 from orchestrator.sources import Registry
-from orchestrator.support import Excerpts, Support, is_factual
-from orchestrator.urls import spelled
+from orchestrator.text.sentences import Span, spans
+from orchestrator.text.urls import spelled
 
 _LISTED: Final = 60
 """Markers, and sources, named in a correction prompt."""

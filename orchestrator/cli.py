@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from pydantic_settings import CliPositionalArg
 
-from orchestrator import __version__, argv, commands, console
-from orchestrator.commands import Command, RunName, deliver
+from orchestrator import __version__
+from orchestrator.config.layers import Shown
 from orchestrator.errors import EXIT_CODES, USAGE_EXIT_CODE, Interrupted, RunError, UsageError
-from orchestrator.layers import Shown
 from orchestrator.settings import Options, Places, Showing
+from orchestrator.terminal import argv, commands, console
+from orchestrator.terminal.commands import Command, RunName, deliver
 
 if TYPE_CHECKING:
     from orchestrator.trace import Record
@@ -91,7 +92,8 @@ class Check(Command, Showing, Places):
     """End 1 also when a source does not say what the sentence says."""
 
     def execute(self) -> int:
-        from orchestrator import checking, citations, render
+        from orchestrator import citations, render
+        from orchestrator.terminal import checking
 
         if (self.run is None) == (self.sources is None):
             raise UsageError("Name what to check against: --run RUN or --sources FILE.")
@@ -189,7 +191,8 @@ def _overview() -> str:
 
 def _research(options: Options, showing: Showing, question: str, *, resume: str | None = None) -> int:
     """Run, show progress, deliver: what `ask` and `resume` share."""
-    from orchestrator import history, progress, runner, trace
+    from orchestrator import runner, trace
+    from orchestrator.terminal import history, progress
 
     console.require_place(showing.output)
     for notice in () if showing.quiet else options.notices():

@@ -20,16 +20,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from orchestrator import __version__, trace
-from orchestrator.answers import SESSION, SESSION_SCHEMA, refusal
-from orchestrator.caps import Caps, Ceiling
-from orchestrator.conversation import Conversation, Conversations
 from orchestrator.daily import DailyCap
-from orchestrator.desk import RESEARCH, STATUS, Desk
 from orchestrator.errors import OrchestratorError, UsageError
 from orchestrator.events import CitationsChecked
-from orchestrator.mend import Json
+from orchestrator.mcp_client.mend import Json
 from orchestrator.prices import Prices
-from orchestrator.relay import Relay, Shelf
+from orchestrator.serving.answers import SESSION, SESSION_SCHEMA, refusal
+from orchestrator.serving.caps import Caps, Ceiling
+from orchestrator.serving.conversation import Conversation, Conversations
+from orchestrator.serving.desk import RESEARCH, STATUS, Desk
+from orchestrator.serving.relay import Relay, Shelf
 from orchestrator.settings import Options
 
 log = logging.getLogger(__name__)

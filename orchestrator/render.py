@@ -9,13 +9,13 @@ from importlib.resources import files
 from typing import Any, Final, Literal, get_args
 
 from orchestrator.citations import Checked
+from orchestrator.citing.notation import Answer, Notation, answer, bibliography, escaped
+from orchestrator.citing.rewrite import Entry, entry
+from orchestrator.claims.tokens import plain
 from orchestrator.events import Verdict
-from orchestrator.notation import Answer, Notation, answer, bibliography, escaped
-from orchestrator.pagetext import harmless, one_line
+from orchestrator.harvesting.pagetext import harmless, one_line
 from orchestrator.result import Result
-from orchestrator.rewrite import Entry, entry
 from orchestrator.sources import Registry
-from orchestrator.tokens import plain
 
 Format = Literal["text", "markdown", "json", "html"]
 OFFLINE: Final = "No language model was used: a stand-in put this together from matching sentences."

@@ -17,10 +17,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orchestrator import judge, outcome, prompts
+from orchestrator import outcome, prompts
 from orchestrator.backends import Conversation, choose
 from orchestrator.budget import REMEDY
 from orchestrator.citations import Checked, check, correction
+from orchestrator.claims import judge
 from orchestrator.errors import (
     BackendError,
     Interrupted,

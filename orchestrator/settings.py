@@ -14,9 +14,7 @@ from typing import Annotated, Final, Literal, Self
 import platformdirs
 from pydantic import AliasChoices, Field, PrivateAttr, SecretStr
 
-from orchestrator.errors import ConfigurationError, UsageError
-from orchestrator.events import Limits, RunStarted
-from orchestrator.layers import (
+from orchestrator.config.layers import (
     SHORT_NAMES,
     Address,
     Calls,
@@ -32,7 +30,9 @@ from orchestrator.layers import (
     Shown,
     Usd,
 )
-from orchestrator.servers import Configured, Pin, Server, ToolNotes, catalogue, names_in, obstacle
+from orchestrator.config.servers import Configured, Pin, Server, ToolNotes, catalogue, names_in, obstacle
+from orchestrator.errors import ConfigurationError, UsageError
+from orchestrator.events import Limits, RunStarted
 
 __all__ = ["ANTHROPIC_URL", "Options", "Places", "Server", "Settings", "Showing", "ToolNotes"]
 

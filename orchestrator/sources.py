@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Any
 
 from orchestrator.events import Event, Source, ToolCall, ToolResult
-from orchestrator.excerpts import best
-from orchestrator.harvest import Written, walk
-from orchestrator.pagetext import clean
-from orchestrator.records import Found
-from orchestrator.urls import canonical, spelled, title_of
+from orchestrator.harvesting.excerpts import best
+from orchestrator.harvesting.harvest import Written, walk
+from orchestrator.harvesting.pagetext import clean
+from orchestrator.harvesting.records import Found
+from orchestrator.text.urls import canonical, spelled, title_of
 
 __all__ = ["Registry", "canonical", "clean"]
 

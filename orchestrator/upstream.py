@@ -26,11 +26,11 @@ from mcp import ClientSession, MCPError
 from mcp.shared.dispatcher import ProgressFnT
 from pydantic import RootModel, ValidationError
 
-from orchestrator import mend
 from orchestrator.errors import McpUnavailable, RunError
 from orchestrator.events import ToolInfo
-from orchestrator.mcp_faults import CallFailed, WireError, explained
-from orchestrator.mcp_wire import CONNECT_SECONDS, dispatcher
+from orchestrator.mcp_client import mend
+from orchestrator.mcp_client.mcp_faults import CallFailed, WireError, explained
+from orchestrator.mcp_client.mcp_wire import CONNECT_SECONDS, dispatcher
 from orchestrator.settings import Server
 
 __all__ = ["CallFailed", "Progress", "Result", "Tool", "Upstream", "connect"]

@@ -20,30 +20,28 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "events errors",
-        "settings layers servers",
-        "trace prices billing budget daily"
-        " sources urls streaming pagetext records harvest excerpts"
-        " citations reading references nearest markers markdown sentences support values words judge",
-        "backends upstream mcp_wire mcp_faults mend",
-        "runner starting past prompts result outcome",
-        "render rewrite notation gateway doors desk relay answers conversation caps parts hosts jsonedit",
-        "cli commands __main__ argv console history checking progress doctor",
+        "settings config",
+        "text prices billing passes loops budget daily claims citing harvesting sources citations trace",
+        "backends upstream mcp_client",
+        "prompts result past starting outcome runner",
+        "render gateway serving",
+        "cli __main__ terminal",
     )
 )
 """Left never imports right; a new module must be given its place here."""
 
 SDKS = {
-    "anthropic": {"backends/connector.py", "backends/faults.py"},
+    "anthropic": {"backends/connector.py", "backends/faults.py", "backends/service.py"},
     "claude_agent_sdk": {"backends/agent_sdk.py", "backends/engine.py", "backends/hooks.py"},
     "mcp": {
         "upstream.py",
-        "mcp_wire.py",
-        "mcp_faults.py",
+        "mcp_client/mcp_wire.py",
+        "mcp_client/mcp_faults.py",
         "gateway.py",
-        "doors.py",
-        "relay.py",
-        "answers.py",
-        "desk.py",
+        "serving/doors.py",
+        "serving/relay.py",
+        "serving/answers.py",
+        "serving/desk.py",
     },
 }
 """The modules that may know an SDK, besides the stand-ins for `mcp`."""

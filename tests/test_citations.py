@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.citations import Checked, check, correction
+from orchestrator.claims.support import support
 from orchestrator.events import Coverage, Verdict
-from orchestrator.sentences import sentences, spans
 from orchestrator.sources import Registry
-from orchestrator.support import support
+from orchestrator.text.sentences import sentences, spans
 from tests.properties import sampled
 
 PAGES: list[dict[str, Any]] = [

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from orchestrator import cli, trace
-from orchestrator.console import plain
 from orchestrator.errors import EXIT_CODES
 from orchestrator.events import RunFailed, RunFinished, RunStarted
 from orchestrator.offline import StandIns
+from orchestrator.terminal.console import plain
 
 QUESTION = "How does the with statement handle exceptions?"
 KEY = "sk-ant-test-0123456789abcdef"

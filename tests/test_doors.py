@@ -21,10 +21,10 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 from pydantic import SecretStr
 
-from orchestrator import doors, hosts
 from orchestrator.errors import UsageError
-from orchestrator.hosts import Machine
 from orchestrator.offline import StandIns
+from orchestrator.serving import doors, hosts
+from orchestrator.serving.hosts import Machine
 from orchestrator.settings import Options
 from tests.odd_server import CHILD
 
@@ -117,7 +117,7 @@ def test_nothing_but_json_rpc_is_on_standard_output_whatever_is_printed() -> Non
     """Case I106: clean by default; prints, writes to the descriptor and children's output go elsewhere."""
     code = textwrap.dedent("""
         import asyncio, os, subprocess, sys, threading
-        from orchestrator import doors
+        from orchestrator.serving import doors
         from orchestrator.settings import Options
 
         def noise():
@@ -234,7 +234,7 @@ def test_no_model_sdk_is_imported_before_research_is_called() -> None:
     """Hosts wait for the start: 1 to 2 seconds are `anthropic` alone."""
     code = textwrap.dedent("""
         import sys
-        import orchestrator.doors, orchestrator.gateway
+        import orchestrator.serving.doors, orchestrator.gateway
         print([name for name in ("anthropic", "claude_agent_sdk", "rich") if name in sys.modules])
     """)
     done = subprocess.run(

@@ -189,7 +189,8 @@ async def test_each_ending_has_its_status_and_its_exit_code_in_time(
     stand_ins.configure(**row.behaviour)
     stand_ins.script(row.script)
     with anyio.fail_after(row.max_seconds + SLACK_SECONDS):
-        result = await research(stand_ins, backend, runs_dir=tmp_path, max_seconds=row.max_seconds)
+        # what breaks off is booked at its upper bound: no row but a money limit's own is to end by that
+        result = await research(stand_ins, backend, runs_dir=tmp_path, max_usd=9, max_seconds=row.max_seconds)
     assert (result.status, EXIT_CODES[result.status]) == (cell.status, cell.code), result.message
     assert cell.says in result.message
     assert bool(result.message) == (result.status != "done")

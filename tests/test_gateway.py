@@ -18,14 +18,14 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents, Tool
 
-from orchestrator import desk, parts
-from orchestrator.caps import Ceiling
-from orchestrator.conversation import LIVE, SILENCE_SECONDS
 from orchestrator.gateway import Gateway
 from orchestrator.offline import StandIns
 from orchestrator.offline.search_faults import HOSTILE_URL
-from orchestrator.sentences import sentences
+from orchestrator.serving import desk, parts
+from orchestrator.serving.caps import Ceiling
+from orchestrator.serving.conversation import LIVE, SILENCE_SECONDS
 from orchestrator.settings import Options
+from orchestrator.text.sentences import sentences
 from tests.odd_server import Killable, OddServer, running, text_result, tool
 
 SEARCH = {"objective": "How does the with statement work?", "search_queries": ["with statement"]}

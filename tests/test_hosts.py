@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import hosts, jsonedit
+from orchestrator.config.servers import builtin_folder
 from orchestrator.errors import UsageError
-from orchestrator.hosts import Machine
-from orchestrator.servers import builtin_folder
+from orchestrator.serving import hosts, jsonedit
+from orchestrator.serving.hosts import Machine
 
 OTHERS = (
     '{\r\n\t"theme" : "d\\u0061rk",\r\n\t"mcpServers":{"files": {"command":"npx",  "args":["-y","x y"],'

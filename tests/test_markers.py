@@ -8,14 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orchestrator.citing.markers import references, scan, url_end
+from orchestrator.citing.reading import read
+from orchestrator.citing.rewrite import rewrite
+from orchestrator.citing.streaming import shown_length
 from orchestrator.events import Source
-from orchestrator.markdown import structure
-from orchestrator.markers import references, scan, url_end
-from orchestrator.pagetext import harmless
-from orchestrator.reading import read
-from orchestrator.rewrite import rewrite
+from orchestrator.harvesting.pagetext import harmless
 from orchestrator.sources import Registry
-from orchestrator.streaming import shown_length
+from orchestrator.text.markdown import structure
 from tests.properties import sampled
 
 KNOWN = Registry(

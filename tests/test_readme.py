@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from orchestrator import argv, cli, layers
+from orchestrator import cli
+from orchestrator.config import layers
 from orchestrator.errors import EXIT_CODES, USAGE_EXIT_CODE
+from orchestrator.terminal import argv
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

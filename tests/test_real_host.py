@@ -18,9 +18,9 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from orchestrator import hosts
-from orchestrator.hosts import Machine
 from orchestrator.offline import StandIns
+from orchestrator.serving import hosts
+from orchestrator.serving.hosts import Machine
 
 pytestmark = pytest.mark.engine
 QUESTION = "How does the with statement work?"

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.citations import check
+from orchestrator.citing.markers import scan
+from orchestrator.citing.notation import Notation, answer
+from orchestrator.citing.reading import read
+from orchestrator.citing.rewrite import rewrite
 from orchestrator.events import ChargeLine
-from orchestrator.markdown import structure
-from orchestrator.markers import scan
-from orchestrator.notation import Notation, answer
-from orchestrator.reading import read
 from orchestrator.render import OFFLINE, render, render_check
 from orchestrator.result import Ledger, Result
-from orchestrator.rewrite import rewrite
 from orchestrator.sources import Registry, canonical
+from orchestrator.text.markdown import structure
 from tests.properties import sampled
 
 PAGES: list[dict[str, Any]] = [

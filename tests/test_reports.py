@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import pytest
 
-from orchestrator import references
 from orchestrator.citations import check
-from orchestrator.markdown import structure
-from orchestrator.markers import scan
-from orchestrator.notation import Answer, Notation, answer
-from orchestrator.reading import read
+from orchestrator.citing import references
+from orchestrator.citing.markers import scan
+from orchestrator.citing.notation import Answer, Notation, answer
+from orchestrator.citing.reading import read
 from orchestrator.sources import Registry, canonical
+from orchestrator.text.markdown import structure
 from tests.properties import seeded
 from tests.test_render import SPACES, WORDS
 

@@ -10,11 +10,12 @@ from typing import Any
 import platformdirs
 import pytest
 
-from orchestrator import argv, cli
+from orchestrator import cli
+from orchestrator.config.layers import CONFIG_FILE
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.events import Limits, RunStarted
-from orchestrator.layers import CONFIG_FILE
 from orchestrator.settings import Options, Server, Settings
+from orchestrator.terminal import argv
 
 KEY = "sk-ant-test-0123456789abcdef"
 PARALLEL = "pk-0123456789abcdef"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.citing.markers import scan
+from orchestrator.citing.notation import answer
 from orchestrator.events import Source, ToolCall, ToolResult
-from orchestrator.markers import scan
-from orchestrator.notation import answer
-from orchestrator.pagetext import harmless
+from orchestrator.harvesting.pagetext import harmless
 from orchestrator.sources import Registry, canonical, clean
-from orchestrator.urls import TRACKING_PARAMETERS, may_be_source, spelled, title_of
+from orchestrator.text.urls import TRACKING_PARAMETERS, may_be_source, spelled, title_of
 from tests.properties import sampled
 
 PARALLEL: dict[str, Any] = {

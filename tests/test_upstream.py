@@ -14,8 +14,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from orchestrator import mend
 from orchestrator.errors import McpUnavailable, RateLimited
+from orchestrator.mcp_client import mend
 from orchestrator.offline import StandIns
 from orchestrator.settings import Server
 from orchestrator.upstream import CallFailed, Result, Upstream, connect

@@ -8,9 +8,8 @@ append-only and sent back as it came: replayed thinking is bound to the exact by
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import anthropic
@@ -18,15 +17,13 @@ import httpx2
 
 from orchestrator.backends import RunContext, request
 from orchestrator.backends.faults import (
-    Fault,
     Service,
-    explain,
-    rate_limited,
     refused_betas,
     stopped,
 )
-from orchestrator.backends.messages import as_events, encodable, size
+from orchestrator.backends.messages import as_events, size
 from orchestrator.backends.request import Json
+from orchestrator.backends.service import attentive, broken_off, fault, impatient, translated
 from orchestrator.backends.wire import StreamFold
 from orchestrator.errors import BackendError, LimitExceeded, McpUnavailable
 from orchestrator.events import (
@@ -44,8 +41,6 @@ from orchestrator.sources import clean
 CONTINUATIONS: Final = 5
 """How often a response that the service paused is carried on."""
 RETRIES: Final = 2
-PATIENCE_SECONDS: Final = 20.0
-"""The longest Retry-After that is waited for; above it the error names the wait."""
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=10.0, read=300.0)
 """Reading waits longest: a slow search is silence in the stream."""
 
@@ -136,7 +131,7 @@ class Connector:
         """One request and everything its response says; a call that the budget does not admit ends it."""
         budget = self.context.budget
         fold.sent()
-        with self._translated():
+        with translated(self.service):
             try:
                 opened = await self._open(client, body)
             except Exception:
@@ -154,7 +149,7 @@ class Connector:
                         if isinstance(event, ToolCall) and (denial := budget.admit(event)):
                             raise denial.limit  # a hosted call cannot be denied singly
         if not fold.finished:
-            raise BackendError(_broken_off(self.service))
+            raise BackendError(broken_off(self.service))
 
     def _book_lost(self, fold: StreamFold) -> Iterator[Event]:
         """Passes for the attempts whose connection broke before an answer: each may be billed."""
@@ -171,7 +166,7 @@ class Connector:
             try:
                 return await client.beta.messages.create(**sent, stream=True)
             except anthropic.BadRequestError as error:
-                refused = refused_betas(_fault(error), tuple(sent["betas"]))
+                refused = refused_betas(fault(error), tuple(sent["betas"]))
                 if not refused - self._refused_betas or not self._can_do_without(refused):
                     raise
                 self._refused_betas |= refused
@@ -189,28 +184,12 @@ class Connector:
             base_url=self.options.anthropic_base_url,
             max_retries=RETRIES,
             timeout=TIMEOUT,
-            middleware=[_impatient(self.service), _attentive(self._note_lost)],
+            middleware=[impatient(self.service), attentive(self._note_lost)],
         )
         # the option replaces what the environment says of tracing, so it is built on that
         return client.with_options(
             open_telemetry={**client.open_telemetry, "conversation_id": self.context.run_id}
         )
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn what the SDK raises into our errors; ours pass through."""
-        try:
-            yield
-        except anthropic.APIStatusError as error:
-            raise explain(_fault(error), self.service) from error
-        except anthropic.APIConnectionError as error:
-            raise BackendError(_unreachable(error, self.service)) from error
-        except httpx2.TransportError as error:
-            raise BackendError(_broken_off(self.service, f" ({type(error).__name__}: {error})")) from error
-        except (anthropic.AnthropicError, ValueError, TypeError) as error:
-            raise BackendError(
-                f"{self.service.name} sent something unreadable ({type(error).__name__}: {error})"
-            ) from error
 
 
 class _Conversation:
@@ -323,71 +302,3 @@ async def _raw_events(stream: anthropic.AsyncStream[Any]) -> AsyncGenerator[Mapp
         return
     async for event in stream:
         yield event.to_dict(warnings=False)
-
-
-def _impatient(
-    service: Service,
-) -> Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]:
-    """SDK middleware that does not wait for a far Retry-After: the SDK would, for hours."""
-
-    async def handle(call: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-        response = await call_next(call)
-        wait = _seconds(response.headers.get("retry-after"))
-        if response.status_code == 429 and wait is not None and wait > PATIENCE_SECONDS:
-            raise rate_limited(service.name, wait)
-        return response
-
-    return handle
-
-
-def _attentive(
-    lost: Callable[[], None],
-) -> Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]:
-    """SDK middleware that notes each attempt that may be billed without an answer: the SDK repeats it."""
-
-    async def handle(call: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-        try:
-            return await call_next(call)
-        except anthropic.APIConnectionError as error:
-            if not isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
-                lost()
-            raise
-
-    return handle
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        return float(header) if header else None
-    except ValueError:
-        return None
-
-
-def _fault(error: anthropic.APIStatusError) -> Fault:
-    body = error.body if isinstance(error.body, Mapping) else {}
-    inner = body.get("error")
-    message = inner.get("message") if isinstance(inner, Mapping) else None
-    return Fault(
-        status=error.status_code,
-        type=error.type,
-        message=str(encodable(message or error.message)),
-        retry_after=_seconds(error.response.headers.get("retry-after")),
-    )
-
-
-def _broken_off(service: Service, why: str = "") -> str:
-    return f"{service.name} broke off its answer; go on with resume{why}"
-
-
-def _unreachable(error: BaseException, service: Service) -> str:
-    """Words for a connection that failed, from the deepest cause that says something."""
-    cause = error
-    while cause.__cause__ or cause.__context__:
-        cause = cause.__cause__ or cause.__context__ or cause
-    if isinstance(cause, ssl.SSLError):
-        remedy = "behind an inspecting proxy, SSL_CERT_FILE must name its certificate"
-    elif isinstance(error, anthropic.APITimeoutError):
-        remedy = "it did not answer in time; try again later with resume"
-    else:
-        remedy = "check ANTHROPIC_BASE_URL, the network and the proxy"
-    return f"{service.base_url} cannot be reached: {remedy} ({type(cause).__name__}: {cause})"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator.events import ToolInfo, ToolsListed, Usage
-from orchestrator.mend import digest
+from orchestrator.mcp_client.mend import digest
 
 
 def read_usage(raw: Mapping[str, Any], model: str, before: Usage | None = None) -> Usage:

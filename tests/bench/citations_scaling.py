@@ -18,9 +18,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from orchestrator.citations import check
-from orchestrator.markdown import structure
-from orchestrator.notation import answer
+from orchestrator.citing.notation import answer
 from orchestrator.sources import Registry
+from orchestrator.text.markdown import structure
 
 CLAIM = (
     "The tower number {n} was finished in {year} and is {height} metres tall, taller than its neighbour,"

@@ -1,0 +1,1 @@
+"""Whether text backs a sentence: numbers, dates, names, negation, direction; and a judge for the rest."""

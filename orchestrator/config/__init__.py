@@ -1,0 +1,1 @@
+"""Where option values come from, and what a server entry means."""

@@ -1,0 +1,1 @@
+"""The commands behind cli.py: arguments, help, what is shown."""

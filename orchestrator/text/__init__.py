@@ -1,0 +1,1 @@
+"""What text is made of: sentences, Markdown, addresses."""
