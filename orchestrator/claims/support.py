@@ -51,7 +51,8 @@ _OPENING = re.compile(
         (?:documentation|docs?|sources?|articles?|pages?|websites?|papers?|guides?|manuals?|authors?|text|report
         |study),
       | (?:however|moreover|furthermore|additionally|overall|notably|importantly|similarly|specifically|also
-        |finally|for\ example|for\ instance|as\ a\ result|by\ contrast|on\ the\ other\ hand|at\ the\ same\ time),)\s*"""
+        |finally|for\ example|for\ instance|as\ a\ result|by\ contrast|on\ the\ other\ hand
+        |at\ the\ same\ time),)\s*"""
 )
 """How a sentence may begin without saying anything yet."""
 _JOINT = re.compile(r"(?:,|;)\s+(?:and|but|while|whereas|yet)\s+(?=\w)|;\s+")
