@@ -40,6 +40,10 @@ class Day:
     """Reserved by running runs and not spent by them yet."""
     running: int
 
+    def __str__(self) -> str:
+        held = f", ${self.reserved:.4f} held by {self.running} running" if self.running else ""
+        return f"today: ${self.spent:.4f} spent{held}"
+
 
 @dataclass
 class Reservation:
@@ -134,6 +138,11 @@ class DailyCap:
         connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
         connection.execute(SCHEMA)
         return connection
+
+
+def spent_today(path: Path) -> Day | None:
+    """The day so far in the ledger at `path`; None where no run has had a daily cap yet."""
+    return DailyCap(path, 0.0).today() if path.exists() else None
 
 
 def _today() -> date:

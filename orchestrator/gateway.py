@@ -113,7 +113,7 @@ class Gateway:
         self._options = options
         self._private = private
         servers = options.servers()
-        shared = None if day.usd is None else DailyCap(options.state_folder / "daily.sqlite3", day.usd)
+        shared = None if day.usd is None else DailyCap(options.daily_file, day.usd)
         self._caps = Caps(hour, day, now, shared)
         self._conversations = Conversations(
             one_per_process=private,

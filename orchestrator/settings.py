@@ -55,6 +55,11 @@ class Places(Settings):
         return platformdirs.user_state_path("orchestrator", appauthor=False)
 
     @property
+    def daily_file(self) -> Path:
+        """The ledger of the daily cap."""
+        return self.state_folder / "daily.sqlite3"
+
+    @property
     def runs_folder(self) -> Path:
         return (self.runs_dir.expanduser() if self.runs_dir else self.state_folder / "runs").absolute()
 
@@ -172,6 +177,11 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
     """Everything that one run needs."""
 
     _stand_ins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def daily_file(self) -> Path:
+        """The ledger of the daily cap; runs against the stand-ins spend nothing and have one of their own."""
+        return self.state_folder / "daily-offline.sqlite3" if self.offline else super().daily_file
 
     @property
     def limits(self) -> Limits:

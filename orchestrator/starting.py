@@ -179,7 +179,7 @@ def _require_room(budget: Budget, options: Options, run_id: str, held: AsyncExit
     try:
         budget.max_tokens(0)
         if options.daily_usd is not None:
-            cap = DailyCap(options.state_folder / "daily.sqlite3", options.daily_usd)
+            cap = DailyCap(options.daily_file, options.daily_usd)
             wanted = None if limits.max_usd is None else limits.max_usd - budget.spent
             reservation = held.enter_context(cap.reserve(run_id, wanted, budget.least_usd()))
             before = budget.spent

@@ -10,8 +10,9 @@ from pathlib import Path
 import daily
 import pytest
 
-from orchestrator.daily import DailyCap
+from orchestrator.daily import DailyCap, spent_today
 from orchestrator.errors import LimitExceeded
+from orchestrator.settings import Options
 
 
 def test_a_run_gets_what_the_day_has_left_and_gives_back_what_it_did_not_spend(tmp_path: Path) -> None:
@@ -105,3 +106,13 @@ def test_runs_in_several_processes_share_one_day_and_a_killed_one_gives_back_wha
     assert daily.broken(outcome, 0.6) == []
     assert outcome.held > 0
     assert outcome.statuses["done"] > 0
+
+
+def test_the_day_is_shown_and_offline_runs_have_a_day_of_their_own() -> None:
+    ledger = DailyCap(Options(daily_usd=1.0).daily_file, 1.0)
+    with ledger.reserve("one", 0.5, 0.05) as held:
+        held.record_spent(0.2)
+        assert str(ledger.today()) == "today: $0.2000 spent, $0.3000 held by 1 running"
+    day = spent_today(Options(daily_usd=1.0).daily_file)
+    assert str(day) == "today: $0.2000 spent"
+    assert spent_today(Options(daily_usd=1.0, offline=True).daily_file) is None

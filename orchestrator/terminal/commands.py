@@ -40,10 +40,13 @@ class Runs(Command, Places):
     unused: ClassVar[frozenset[str]] = frozenset({"no_content"})
 
     def execute(self) -> int:
+        from orchestrator.daily import spent_today
         from orchestrator.terminal import history
 
         for line in history.listing(self.runs_folder):
             console.out(line)
+        if (day := spent_today(self.daily_file)) is not None:
+            console.say(f"{day} under the daily cap")
         return 0
 
 

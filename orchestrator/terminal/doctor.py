@@ -76,6 +76,7 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
         yield finding
     yield _writable("run files", options.runs_folder, "name another folder with --runs-dir", USAGE_EXIT_CODE)
     yield _writable("state", options.state_folder, "only --daily-usd needs it", 0)
+    yield _day(options)
 
 
 def _versions() -> Finding:
@@ -89,6 +90,15 @@ def _versions() -> Finding:
     if missing:
         return Finding(what, f"{', '.join(missing)} missing, install this package again", USAGE_EXIT_CODE)
     return Finding(what)
+
+
+def _day(options: Options) -> Finding:
+    from orchestrator.daily import spent_today
+
+    if options.daily_usd is None:
+        return Finding("no daily cap is set (--daily-usd)")
+    day = spent_today(options.daily_file)
+    return Finding(f"daily cap ${options.daily_usd:g}; {day or 'nothing spent today'}")
 
 
 def _settings_files(options: Options) -> Finding:
