@@ -51,7 +51,7 @@ class Told:
 
     @property
     def cap(self) -> DailyCap:
-        return DailyCap(self.state / "orchestrator" / "daily.sqlite3", self.usd)
+        return DailyCap(self.state / "orchestrator" / "daily-offline.sqlite3", self.usd)
 
     def options(self) -> Options:
         return Options(
