@@ -248,7 +248,7 @@ async def test_a_pause_that_was_left_cannot_be_carried_on_and_is_cut_back(stand_
 
 
 async def test_a_pause_is_carried_on_and_its_passes_are_steps(stand_ins: StandIns) -> None:
-    """Case I032 and issue 2: bounded, counted as steps."""
+    """Case I032: bounded, counted as steps."""
     stand_ins.configure(pause_after=2)
     stand_ins.script([search(1), search(2), search(3), search(4), {"text": "Found."}])
     seen = await ask(stand_ins)
