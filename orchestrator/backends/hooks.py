@@ -228,12 +228,7 @@ class Passes:
         """The events that one message means; the engine's copies of what was streamed mean none."""
         match message:
             case StreamEvent(event={"type": "message_start"} as raw, parent_tool_use_id=None):
-                yield from self._book_unseen()
-                self._answered = True
-                self._counts_thinking |= self._fold is not None and self._fold.counts_thinking
-                self._started.add(str((raw.get("message") or {}).get("id")))
-                self._fold = self._folding()
-                yield from self._fold.feed(raw)
+                yield from self._begin(raw)
             case StreamEvent(event={"type": "message_delta", "delta": {"stop_reason": None}}):
                 pass  # the engine's own, behind a stream that broke off: its usage is not the service's
             case StreamEvent(event=raw, parent_tool_use_id=None) if self._fold is not None:
@@ -250,6 +245,18 @@ class Passes:
             case AssistantMessage(model=model, message_id=str(id)) if model != "<synthetic>":
                 if id not in self._started:
                     raise BackendError("The engine made a request outside its stream", "agent-sdk")
+
+    def _begin(self, raw: Mapping[str, Any]) -> Iterator[Event]:
+        """A pass begins; the start of one and the same message may be said twice."""
+        id = (raw.get("message") or {}).get("id")
+        if id is not None and id in self._started:
+            return
+        yield from self._book_unseen()
+        self._answered = True
+        self._counts_thinking |= self._fold is not None and self._fold.counts_thinking
+        self._started.add(str(id))
+        self._fold = self._folding()
+        yield from self._fold.feed(raw)
 
     def _failed(self, result: ResultMessage) -> Iterator[Event]:
         """The engine gave up: either the service refused its last request, or the request broke off."""

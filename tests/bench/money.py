@@ -200,7 +200,9 @@ class Outcome:
     def settled(self) -> bool:
         """Whether every response of this run must have ended with its usage."""
         told, cut = self.loop.behaviour, "max_usd" in self.result.limits_reached
-        return told["usage"] and not cut and not self.loop.faults & set(STREAM_FAULTS)
+        # without iterations the usage of a fallback leaves out the attempt that was declined
+        hidden = "fallback" in self.loop.faults and not told["iterations"]
+        return bool(told["usage"] and not cut and not hidden and not self.loop.faults & set(STREAM_FAULTS))
 
     @property
     def nothing_to_answer(self) -> bool:
