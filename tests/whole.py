@@ -94,7 +94,17 @@ def user_texts(body: Json) -> list[str]:
 
 
 def children() -> list[int]:
-    """The processes that this one has started and not reaped; none where the system does not tell."""
+    """The processes that this one has started and not reaped; none where the system does not tell.
+
+    Python's own helper process stays for the whole session once a test has used multiprocessing.
+    """
     from orchestrator.backends.engine import descendants
 
-    return descendants(os.getpid())
+    return [pid for pid in descendants(os.getpid()) if b"multiprocessing" not in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
