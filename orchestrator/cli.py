@@ -107,9 +107,9 @@ class Check(Command, Showing, Places):
         form = "json" if self.format == "stream-json" else self.format
         console.deliver(render.render_check(text, checked, registry, form), self.output)
         if checked.dangling:
-            return console.fail(1, f"{len(checked.dangling)} citations name none of the sources.")
+            return console.fail(1, f"Citations that name none of the sources: {len(checked.dangling)}.")
         if self.strict and checked.unsupported:
-            return console.fail(1, f"{len(checked.unsupported)} citations are not backed by their source.")
+            return console.fail(1, f"Citations that their source does not support: {len(checked.unsupported)}.")
         return 0
 
 

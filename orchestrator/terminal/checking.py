@@ -12,6 +12,7 @@ from orchestrator.errors import UsageError
 from orchestrator.events import Source
 from orchestrator.sources import Registry, clean
 from orchestrator.terminal import history
+from orchestrator.text.urls import title_of
 
 
 class _Line(BaseModel):
@@ -43,7 +44,9 @@ def of_file(file: Path) -> Registry:
         name = line.id or f"S{number}"
         if name in sources:
             raise UsageError(f"{file}: line {number} has the id {name} of an earlier line.")
-        sources[name] = Source(id=name, url=line.url, title=line.title or line.url, excerpts=line.excerpts)
+        sources[name] = Source(
+            id=name, url=line.url, title=line.title or title_of(line.url), excerpts=line.excerpts
+        )
     return Registry(sources.values())
 
 
