@@ -109,7 +109,7 @@ class Check(Command, Showing, Places):
         if checked.dangling:
             return console.fail(1, f"Citations that name none of the sources: {len(checked.dangling)}.")
         if self.strict and checked.unsupported:
-            return console.fail(1, f"Citations that their source does not support: {len(checked.unsupported)}.")
+            return console.fail(1, f"Citations that their source does not back: {len(checked.unsupported)}.")
         return 0
 
 
