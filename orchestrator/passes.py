@@ -106,6 +106,8 @@ class Passes:
         self._open_calls: dict[str, ToolCall] = {}
         self._pending_bytes = 0
         self._result_bytes: list[int] = []
+        self._maybe_cleared = 0
+        """How many of the results, from the oldest, an earlier pass may have cleared already."""
         self._shown: dict[str, int] = {}
 
     @property
@@ -164,6 +166,8 @@ class Passes:
                 (self._input_usd(rates, context, reread), rates)
                 for rates in (self.prices.rates(model, context), self._rates(context, model))
             )
+        if purpose in CONVERSING:
+            self._note_clearing(max(context, self.next_context() + added))
         output = min(IN_FLIGHT + OUTPUT_STEP, max_tokens)
         booked = max_tokens if self.limits.worst_case else output
         started = PassStarted(
@@ -281,9 +285,14 @@ class Passes:
         held = self._result_bytes + [self.result_bytes(call) for call in self._waiting(*asked)]
         if rule is None or not rule.possible(context, held, self.billing):
             return usd
-        old = self._result_bytes[: len(held) - rule.keep]
+        old = self._result_bytes[self._maybe_cleared : len(held) - rule.keep]
         freed = int(self.billing.tokens(sum(old), 0) * LEAST_CLEARED)
         return max(usd, self.billing.input_usd(rates, max(context - freed, 0)))
+
+    def _note_clearing(self, context: int) -> None:
+        """The pass that begins with this context may clear old results: they cannot be cleared again."""
+        if self.clearing is not None and self.clearing.possible(context, self._result_bytes, self.billing):
+            self._maybe_cleared = len(self._result_bytes) - self.clearing.keep
 
     def _waiting(self, *asked: ToolCall) -> list[ToolCall]:
         """The calls whose results the next pass will read, those `asked` for among them."""

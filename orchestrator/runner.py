@@ -33,7 +33,6 @@ from orchestrator.errors import (
 from orchestrator.events import (
     CitationsChecked,
     Event,
-    LimitName,
     LimitReached,
     RunFailed,
     RunFinished,
@@ -74,7 +73,7 @@ async def run(
 
 async def stream(
     question: str, options: Options | None = None, *, resume: str | None = None
-) -> AsyncIterator[Record]:
+) -> AsyncGenerator[Record]:
     """The records of one run as they are written; leaving the loop early interrupts the run."""
     records: asyncio.Queue[Record | None] = asyncio.Queue()
     task = asyncio.create_task(run(question, options, [records.put_nowait], resume=resume))
@@ -99,7 +98,6 @@ class Run:
     draft: str = ""
     """The answer as far as it is written: text behind the last tool call."""
     checked: Checked | None = None
-    limits_reached: list[LimitName] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -135,23 +133,29 @@ class Run:
 
     def emit(self, *events: Event) -> None:
         """Let events through the folds, in the order that keeps the record ahead of any consequence."""
-        for record in self.prepared.trace.write_all([self.budget.book(event) for event in events]):
+        records = self.prepared.trace.write_all([self.budget.book(event) for event in events])
+        for record in records:
             self.records.append(record)
             self.registry.see(record.event)
-            for listener in self.listeners:
-                listener(record)
+        try:
+            for record in records:
+                for listener in self.listeners:
+                    listener(record)
+        finally:  # a listener that fails must not keep money off the ledger
+            for event in events:
+                self._fold(event)
         for event in events:
-            match event:
-                case TextDelta():
-                    self.draft += event.text
-                case ToolCall():
-                    self.draft = ""
-                case LimitReached():
-                    self.limits_reached.append(event.limit)
-            follows = self.budget.see(event)
-            if follows:
-                self.emit(*follows)
             self.budget.judge(event)
+
+    def _fold(self, event: Event) -> None:
+        match event:
+            case TextDelta():
+                self.draft += event.text
+            case ToolCall():
+                self.draft = ""
+        follows = self.budget.see(event)
+        if follows:
+            self.emit(*follows)
 
     async def _answer(self, began: float) -> None:
         """The loop, and where a limit or a failure ends it, the final request from what was found."""
