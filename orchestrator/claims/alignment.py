@@ -275,10 +275,13 @@ class Alignment:
         """Return the closeness that a place would have which says just what the claim says."""
         return self.closeness(value, self.claim, value.last)
 
-    def match(self, at: int, window: list[Unit]) -> Match | None:
-        """Return what stands where the claim has a word, in the first unit of a window that has any of it."""
+    def match(self, at: int, window: list[Unit], without: Iterable[int] = ()) -> Match | None:
+        """Return what stands where the claim has a word, in the first unit of a window that has any of it.
+
+        `without` are positions of the claim that do not tell where that is.
+        """
         word = self.claim.stems[at]
-        role = _Role(at, at, set(), _BESIDE_IT, _TELLING, False)
+        role = _Role(at, at, set(without), _BESIDE_IT, _TELLING, False)
         for unit in window:
             far = opposites(word) if unit is window[0] and (word not in LIGHT or on_a_scale(word)) else ()
             best: Match | None = None

@@ -119,6 +119,7 @@ def _qualified(tokens: list[Token], number: Quantity) -> Quantity:
         not number.unit
         and number.last == number.first
         and _is_named(before, tokens[number.first], number.first == 1)
+        and not _is_score(tokens[number.first : number.first + 2])
     ):
         return number._replace(named=True)
     if before.folded in ABOUT and number.step >= 1:
@@ -131,6 +132,15 @@ def _is_named(before: Token, number: Token, initial: bool) -> bool:
     capital = before.kind == "word" and before.text[:1].isupper() and before.folded not in _NO_NAMES
     doubtful = initial and number.text.isdecimal() and is_common(stem(before.folded))
     return capital and 0 <= gap <= 2 and not doubtful
+
+
+def _is_score(pair: list[Token]) -> bool:
+    """Tell whether two numbers stand together: "won 3-1"."""
+    return (
+        len(pair) == 2
+        and all(len(n.text) < 4 and n.text.isdecimal() for n in pair)
+        and (pair[1].start - pair[0].start == len(pair[0].text) + 1)
+    )
 
 
 def _measured(tokens: list[Token], number: Quantity, year: bool) -> Quantity:

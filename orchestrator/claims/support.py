@@ -223,12 +223,6 @@ def _fits(claim: Alignment, value: Value, window: list[Unit]) -> bool:
         return True
     rival = max(claim.closeness(value, here, v.last) for v in rivals[:_MOST_RIVALS])
     if spots:
-        if (
-            value.kind == "name"
-            and _is_subject(claim.claim, value.first)
-            and any(_is_subject(here, at) for at in spots)
-        ):
-            return True
         return max(claim.closeness(value, here, at) for at in spots) >= _RIVAL[value.kind] * rival
     before = any(claim.spots(value, one) for one in window[1:] if one.number < here.number)
     meant = before and any(word in PRONOUNS for word in here.reading.words)
@@ -245,13 +239,6 @@ def _listed(unit: Unit, other: Value, spot: int) -> bool:
     return other.kind == "name" and all(
         at in names or unit.reading.words[at] in ("and", "or") for at in between
     )
-
-
-def _is_subject(one: Unit, at: int) -> bool:
-    """Tell whether a name is the first of its sentence, however far an inserted clause puts the verb."""
-    names = [v for v in one.reading.values if v.kind in NAMES]
-    first = min(names, key=lambda v: v.first, default=None)
-    return first is not None and first.first <= at <= first.last
 
 
 def _paired(claim: Alignment, here: Unit) -> str | None:

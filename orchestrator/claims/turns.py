@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import combinations
 
-from orchestrator.claims.alignment import NAMES, Alignment, Match
+from orchestrator.claims.alignment import Alignment, Match
+from orchestrator.claims.bonds import converse, loosened, reversed_roles, travelled
+from orchestrator.claims.grammar import behind, is_verb, neighbour, of, segments
 from orchestrator.claims.units import Unit, negated
-from orchestrator.claims.values import Value, says
+from orchestrator.claims.values import says
 from orchestrator.claims.words import (
     ANSWERS,
     AUXILIARY,
     CONNECTORS,
-    DETERMINERS,
     EMPTY,
-    PASSIVE,
+    LINKS,
     PRONOUNS,
-    SAID,
-    VERBS,
     kin,
     opposites,
 )
-
-_NOUNS = ("tion", "tions", "sion", "ment", "ments", "ance", "ence", "ity", "er", "ers", "or", "ors")
 
 
 def turned(claim: Alignment, window: list[Unit]) -> str | None:
     """Return what the place has the other way round, None when nothing is."""
     here = window[0]
     ordered, settled = _compared(claim, window)
-    if not ordered or not _travelled(claim, here) or _reversed(claim, here) or not _bounded(claim, window):
+    if (
+        not ordered
+        or not travelled(claim, here)
+        or reversed_roles(claim, here)
+        or not _bounded(claim, window)
+    ):
         return f"order differs: {here.reading.text}"
     if not _about(claim, window):
         return f"this is about something else: {here.reading.text}"
-    if not (_done_by(claim, window) and _said_by(claim, here) and _attached(claim, here)):
+    if loosened(claim, window):
         return f"somebody else did: {here.reading.text}"
     words = enumerate(claim.claim.stems)
     found = {at: claim.match(at, window) for at, word in words if word in claim.weights and at not in settled}
@@ -47,14 +49,45 @@ def turned(claim: Alignment, window: list[Unit]) -> str | None:
 def _opposed(claim: Alignment, window: list[Unit], matches: dict[int, Match]) -> str | None:
     """Return a word in whose place an opposite stands."""
     signs = _signs(claim, window, matches)
+    crossing, settled = _contrasted(claim, window[0])
+    if crossing:
+        return f"direction differs, {crossing}: {window[0].reading.text}"
     for at, match in matches.items():
         word, there = claim.claim.reading.words[at], match.unit.reading.words[match.place]
-        if word in CONNECTORS:
+        if at in settled or (match.sign < 0 and converse(claim, at, match.unit, match.place)):
+            continue
+        if word in LINKS:
             if _backwards(claim, at, match, matches):
                 return f"order differs, {word} / {there}: {match.unit.reading.text}"
         elif match.sign < 0 and signs[at] < 0 and (word not in EMPTY or _same_thing(claim, at, match)):
             return f"direction differs, {word} / {there}: {match.unit.reading.text}"
     return None
+
+
+def _contrasted(claim: Alignment, unit: Unit) -> tuple[str, set[int]]:
+    """Return two words of the claim that contrast in the unit, else the positions of those that go together.
+
+    Where "the upper limit is inclusive, the lower exclusive", the lower limit is not inclusive.
+    """
+    own, parts = segments(claim.claim), segments(unit)
+    words = claim.claim.reading.words
+    found: dict[int, tuple[set[int], set[int]]] = {}
+    for at, word in enumerate(claim.claim.stems):
+        if word in claim.weights and words[at] not in EMPTY:
+            near = {parts[p] for form in (word, *kin(word)) for p in unit.places.get(form, ())}
+            far = {parts[p] for form in opposites(word) for p in unit.places.get(form, ())}
+            if near and far and not near & far:
+                found[at] = near, far
+    settled: set[int] = set()
+    for one, other in combinations(found, 2):
+        (near, far), (others, opposed) = found[one], found[other]
+        if own[one] != own[other] or claim.claim.stems[other] in opposites(claim.claim.stems[one]):
+            continue
+        if near & others:
+            settled |= {one, other}
+        elif far & others or near & opposed:
+            return f"{words[one]}, {words[other]}", set()
+    return "", settled
 
 
 def _unsaid(claim: Alignment, window: list[Unit], matches: dict[int, Match]) -> str | None:
@@ -93,8 +126,8 @@ def _unstated(claim: Alignment, window: list[Unit], matches: dict[int, Match]) -
             and words[at - 1] != "named"
         ):
             return f"no order is given, {word}: {window[0].reading.text}"
-    compared = [at for at in _of("than", claim.claim) if not values & {at + 1, at + 2}]
-    if compared and not any(True for unit in window for _ in _of("than", unit)):
+    compared = [at for at in of("than", claim.claim) if not values & {at + 1, at + 2}]
+    if compared and not any(True for unit in window for _ in of("than", unit)):
         return f"nothing is compared: {window[0].reading.text}"
     return None
 
@@ -111,34 +144,22 @@ def _signs(claim: Alignment, window: list[Unit], matches: dict[int, Match]) -> d
 
 def _same_thing(claim: Alignment, at: int, match: Match) -> bool:
     """Tell whether `more` or `few` or the like is said of the same thing on both sides."""
-    left, there = _neighbour(claim.claim, at, -1), _neighbour(match.unit, match.place, -1)
+    left, there = neighbour(claim.claim, at, -1), neighbour(match.unit, match.place, -1)
     if left >= 0 and there >= 0 and at - left <= 2 and claim.claim.stems[left] == match.unit.stems[there]:
         return True
-    mine = {claim.claim.stems[n] for n in _behind(claim.claim, at, 1)}
-    behind = range(match.place + 1, len(match.unit.stems))
-    theirs = [match.unit.stems[n] for n in behind if match.unit.reading.words[n] not in EMPTY][:2]
+    mine = {claim.claim.stems[n] for n in behind(claim.claim, at, 1)}
+    rest = range(match.place + 1, len(match.unit.stems))
+    theirs = [match.unit.stems[n] for n in rest if match.unit.reading.words[n] not in EMPTY][:2]
     return bool(mine.union(*map(kin, mine)).intersection(theirs))
 
 
 def _backwards(claim: Alignment, at: int, match: Match, matches: dict[int, Match]) -> bool:
     """Tell whether what stands behind a `before` or `after` is not what stands behind it in the source."""
-    theirs = set(_behind(match.unit, match.place, 6))
-    mine = [matches[n] for n in _behind(claim.claim, at, 3) if n in matches and matches[n].unit is match.unit]
+    theirs = set(behind(match.unit, match.place, 6))
+    mine = [matches[n] for n in behind(claim.claim, at, 3) if n in matches and matches[n].unit is match.unit]
     held = sum(other.place in theirs for other in mine)
     missed = len(mine) - held
     return held > missed if match.sign < 0 else missed > held
-
-
-def _behind(unit: Unit, at: int, most: int) -> list[int]:
-    """Return the positions of the words with content behind a word, as far as its clause goes."""
-    words, clauses = unit.reading.words, unit.reading.clauses
-    found: list[int] = []
-    for n in range(at + 1, len(words)):
-        if clauses[n] != clauses[at] or len(found) == most:
-            break
-        if words[n] not in EMPTY:
-            found.append(n)
-    return found
 
 
 def _compared(claim: Alignment, window: list[Unit]) -> tuple[bool, set[int]]:
@@ -146,11 +167,11 @@ def _compared(claim: Alignment, window: list[Unit]) -> tuple[bool, set[int]]:
 
     "A is larger than B" is "B is smaller than A", and neither is "B is larger than A".
     """
-    for at in _of("than", claim.claim):
-        things = {claim.claim.stems[n] for n in _behind(claim.claim, at, 2)}
+    for at in of("than", claim.claim):
+        things = {claim.claim.stems[n] for n in behind(claim.claim, at, 2)}
         measures = {n for n in range(max(0, at - 3), at) if claim.claim.stems[n] in claim.weights}
         found = [
-            (_compares(claim, things, measures, unit, n), unit) for unit in window for n in _of("than", unit)
+            (_compares(claim, things, measures, unit, n), unit) for unit in window for n in of("than", unit)
         ]
         for verdict, unit in found:
             if verdict:
@@ -162,53 +183,17 @@ def _compared(claim: Alignment, window: list[Unit]) -> tuple[bool, set[int]]:
 
 def _compares(claim: Alignment, things: set[str], measures: set[int], unit: Unit, at: int) -> bool | None:
     """Tell whether a unit's `than` compares with the same thing; None where it measures something else."""
-    behind = {unit.stems[n] for n in _behind(unit, at, 2)}
+    after = {unit.stems[n] for n in behind(unit, at, 2)}
     before = set(unit.stems[max(0, at - 10) : at])
+    things = things - (after & before) or things
     measured = set(unit.stems[max(0, at - 3) : at])
     mine = {claim.claim.stems[n] for n in measures}
     turned_round = any(opposites(m) & measured and m not in measured for m in mine)
-    if things & behind:
+    if things & after:
         return not turned_round
     if things & before:
         return turned_round
     return False if mine & measured else None
-
-
-def _travelled(claim: Alignment, unit: Unit) -> bool:
-    """Tell whether the claim goes from one thing to another the way the unit does."""
-    mine, theirs = _journey(claim.claim), _journey(unit)
-    return not (mine and theirs and mine == theirs[::-1] and mine[0] != mine[1])
-
-
-def _journey(unit: Unit) -> tuple[str, str] | None:
-    """Return the first words with content behind a `from` and behind the `to` that follows it."""
-    words = unit.reading.words
-    for start in _of("from", unit):
-        for middle in range(start + 2, min(start + 8, len(words) - 1)):
-            if words[middle] == "to":
-                first, last = (_behind(unit, n, 1) for n in (start, middle))
-                return (unit.stems[first[0]], unit.stems[last[0]]) if first and last else None
-    return None
-
-
-def _done_by(claim: Alignment, window: list[Unit]) -> bool:
-    """Tell whether what the claim says was done `by` somebody was done by them in the window."""
-    for value in claim.values:
-        if value.kind not in NAMES or value.first < 2 or claim.claim.reading.words[value.first - 1] != "by":
-            continue
-        done = claim.match(value.first - 2, window)
-        by = _by(done.unit, done.place) if done else None
-        if done and by and not any(by < spot <= by + 6 for spot in claim.spots(value, done.unit)):
-            return False
-    return True
-
-
-def _by(unit: Unit, place: int, reach: int = 3) -> int | None:
-    """Return the position of the `by` that follows a word."""
-    end = min(place + reach + 1, len(unit.stems))
-    dates = {v.first for v in unit.reading.values if v.kind in ("date", "time", "number")}
-    by = (n for n in range(place + 1, end) if unit.reading.words[n] == "by" and n + 1 not in dates)
-    return next(by, None)
 
 
 def _about(claim: Alignment, window: list[Unit]) -> bool:
@@ -234,17 +219,12 @@ def _subject(unit: Unit) -> list[int]:
     """Return the positions of the words with content before the first auxiliary, else the first verb."""
     words, clauses = unit.reading.words, unit.reading.clauses
     verbs = [n for n, word in enumerate(words[:10]) if n and word in AUXILIARY]
-    verbs += [n for n, word in enumerate(words[:10]) if n and _is_verb(unit, n)]
+    verbs += [n for n, word in enumerate(words[:10]) if n and is_verb(unit, n)]
     for verb in verbs:
         found = [n for n in range(verb) if clauses[n] == clauses[verb] and words[n] not in EMPTY]
         if found:
             return found
     return []
-
-
-def _is_verb(unit: Unit, at: int) -> bool:
-    word, before = unit.reading.words[at], unit.reading.words[at - 1] if at else ""
-    return unit.stems[at] in VERBS and before not in DETERMINERS and not word.endswith(_NOUNS)
 
 
 def _bounded(claim: Alignment, window: list[Unit]) -> bool:
@@ -261,87 +241,3 @@ def _bounded(claim: Alignment, window: list[Unit]) -> bool:
             if before and all(opposites(bound) & stems and bound not in stems for stems in before):
                 return False
     return True
-
-
-def _said_by(claim: Alignment, unit: Unit) -> bool:
-    """Tell whether the unit does not report as said by others what the claim says that somebody said."""
-    mine = [v for v in claim.values if v.kind == "name" and _speaks(claim.claim, v)]
-    theirs = [v for v in unit.reading.values if v.kind == "name" and _speaks(unit, v)]
-    return not (mine and theirs) or any(claim.same(other, own) for own in mine for other in theirs)
-
-
-def _speaks(unit: Unit, name: Value) -> bool:
-    words = unit.reading.words
-    behind = unit.stems[name.last + 1 : name.last + 2]
-    return words[max(0, name.first - 2) : name.first] == ["according", "to"] or bool(
-        SAID.intersection(behind)
-    )
-
-
-def _reversed(claim: Alignment, unit: Unit) -> bool:
-    """Tell whether what does something in the claim has it done to it in the unit."""
-    for at, word in enumerate(claim.claim.stems):
-        if word not in claim.content or not _is_verb(claim.claim, at):
-            continue
-        left, right = _neighbour(claim.claim, at, -1), _neighbour(claim.claim, at, 1)
-        places = [place for place in unit.places.get(word, ()) if _is_verb(unit, place)]
-        turned_round = [_reversed_at(claim, unit, (left, at, right), place) for place in places]
-        if turned_round and all(turned_round):
-            return True
-    return False
-
-
-def _reversed_at(claim: Alignment, unit: Unit, roles: tuple[int, int, int], place: int) -> bool:
-    left, at, right = roles
-    subject, thing = claim.places(left, unit), claim.places(right, unit)
-    if _passive(claim.claim, at) != _passive(unit, place):
-        agent = _by(claim.claim, at, 8) if _passive(claim.claim, at) else _by(unit, place, 8)
-        clauses = unit.reading.clauses
-        near = [n for n in subject if place - 6 <= n < place and clauses[n] == clauses[place]]
-        return agent is not None and bool(near) and max(subject) < place
-    if not (subject and thing):
-        return False
-    return place < min(subject) <= place + 6 and place - 6 <= max(thing) < place
-
-
-def _neighbour(unit: Unit, at: int, step: int) -> int:
-    """Return the nearest position with content before or behind in the same clause, or -1."""
-    words, clauses = unit.reading.words, unit.reading.clauses
-    near = (at + step * n for n in range(1, 6))
-    return next(
-        (n for n in near if 0 <= n < len(words) and clauses[n] == clauses[at] and words[n] not in EMPTY), -1
-    )
-
-
-def _passive(unit: Unit, at: int) -> bool:
-    before = unit.reading.words[max(0, at - 2) : at]
-    been = bool(before) and (before[-1] in PASSIVE or (before[0] in PASSIVE and before[-1].endswith("ly")))
-    return been or _by(unit, at, 1) is not None
-
-
-def _attached(claim: Alignment, unit: Unit) -> bool:
-    """Tell whether `named`, `written by`, `moved to` and the like lead to the claim's names."""
-    for value in claim.values:
-        key = _lead(claim.claim, value.first)
-        if value.kind not in NAMES or not key:
-            continue
-        spots = claim.spots(value, unit)
-        others = [v for v in unit.reading.values if v.kind in NAMES and _lead(unit, v.first) == key]
-        if others and not any(0 <= spot - v.first <= 6 for v in others for spot in spots):
-            return False
-    return True
-
-
-def _lead(unit: Unit, at: int) -> tuple[str, str] | None:
-    """Return the word with content that leads to a position, and the small word between, if any."""
-    words = unit.reading.words
-    n = at - 1
-    while n > at - 3 and n >= 0 and words[n] in DETERMINERS:
-        n -= 1
-    small = words[n] if n >= 0 and words[n] in EMPTY else ""
-    n -= bool(small)
-    return (unit.stems[n], small) if n >= 0 and words[n] not in EMPTY else None
-
-
-def _of(word: str, unit: Unit) -> Iterator[int]:
-    return (n for n, other in enumerate(unit.reading.words) if other == word)

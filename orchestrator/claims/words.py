@@ -166,18 +166,36 @@ SUBORDINATE = _words("once")
 """They end what a negation governs."""
 CONNECTORS = _words("before")
 """What they join has an order."""
+LINKS = CONNECTORS | _words("because")
+"""What they join must not change places."""
 SAID = frozenset(stem(word) for word in _words("said"))
 """Stems of verbs that report what somebody says."""
 PASSIVE = _words("be")
 """They make a passive of the verb behind them."""
 AUXILIARY = PASSIVE | _words("will")
 DETERMINERS = _words("the")
+PREPOSITIONS = _words("of")
 BREAKS = _words("but")
 """They begin a clause."""
 RELATIVES = _words("which")
 """They belong to what stands before them."""
 VERBS = _words("verb")
 """Stems of words that are verbs in most of their uses."""
+NOMINAL = (
+    "tion",
+    "tions",
+    "sion",
+    "ment",
+    "ments",
+    "ance",
+    "ence",
+    "ity",
+    "er",
+    "ers",
+    "or",
+    "ors",
+)
+"""How a noun ends that has the stem of a verb."""
 PRONOUNS = _words("he")
 WEEKDAYS = _words("monday")
 ABOUT = _words("about")
