@@ -139,6 +139,12 @@ def _crossed(claim: Alignment, unit: Unit) -> bool:
             joined = _stems(claim.claim, own, own[one])
             known = {p for w in words if own[w] == own[one] for p in claim.places(w, unit)}
             known |= {n for n, word in enumerate(unit.stems) if word in joined}
+            known |= {
+                at
+                for v in unit.reading.values
+                if any(claim.same(v, own) for own in claim.values)
+                for at in range(v.first, v.last + 1)
+            }
             passed = {p for w in words if one < w < other for p in spots[w]}
             ends = [(p, 1) for p in spots[one]] + [(p, -1) for p in spots[other]]
             near = [[n for n in side(unit, parts, p, step) if n not in passed] for p, step in ends]

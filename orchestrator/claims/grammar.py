@@ -14,6 +14,7 @@ from orchestrator.claims.words import (
     NOMINAL,
     PASSIVE,
     PREPOSITIONS,
+    PRONOUNS,
     RELATIVES,
     VERBS,
     is_verbal,
@@ -102,14 +103,14 @@ def by(unit: Unit, place: int, reach: int = 3) -> int | None:
 
 def agents(unit: Unit, at: int) -> list[Value]:
     """Return the names of who does what a verb says: behind `by`, else right before the verb."""
-    names = [v for v in unit.reading.values if v.kind in NAMES]
+    names = sorted((v for v in unit.reading.values if v.kind in NAMES), key=lambda v: v.first)
     if passive(unit, at):
-        led = by(unit, at)
-        return [v for v in names if led is not None and led < v.last <= led + _AGENTS]
+        led = by(unit, at, 2 * _AGENTS)
+        return [] if led is None else list(_listed(unit, names, led))
     words, clauses = unit.reading.words, unit.reading.clauses
     before = [v for v in names if at - _AGENTS <= v.last < at and clauses[v.last] == clauses[at]]
     name = max(before, key=lambda v: v.last, default=None)
-    if not name or any(word not in EMPTY and not word.endswith("ly") for word in words[name.last + 1 : at]):
+    if not name or not all(map(_is_between, words[name.last + 1 : at])):
         return []
     start = name.first
     while start and words[start - 1] in DETERMINERS:
@@ -118,3 +119,19 @@ def agents(unit: Unit, at: int) -> list[Value]:
     if small == "with" and words[at].endswith("ing"):
         return [name]
     return [] if small in PREPOSITIONS else [name]
+
+
+def _is_between(word: str) -> bool:
+    """Tell whether a word may stand between who does something and the verb."""
+    return (word in EMPTY and word not in PRONOUNS) or word.endswith("ly")
+
+
+def _listed(unit: Unit, names: list[Value], at: int) -> Iterator[Value]:
+    """Yield the names that follow a position, as far as they make a list."""
+    words = unit.reading.words
+    for name in names:
+        if at < name.first and all(
+            word in DETERMINERS or word in ("and", "or") for word in words[at + 1 : name.first]
+        ):
+            yield name
+            at = name.last

@@ -144,7 +144,9 @@ def _is_score(pair: list[Token]) -> bool:
 
 
 def _measured(tokens: list[Token], number: Quantity, year: bool) -> Quantity:
-    """Add the scale and the unit that follow a number."""
+    """Add the half, the scale and the unit that follow a number."""
+    if [token.folded for token in tokens[number.last + 1 : number.last + 4]] == ["and", "a", "half"]:
+        number = number._replace(amount=number.amount + 0.5, step=0.1, last=number.last + 3)
     while (scale := _after(tokens, number.last)) in _SCALES and (len(scale) > 1 or number.unit):
         factor = _SCALES[scale]
         amount, step = number.amount * factor, (number.step or 1.0) * factor

@@ -15,11 +15,12 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from orchestrator.claims.alignment import NAMES, Alignment
+from orchestrator.claims.grammar import neighbour
 from orchestrator.claims.tokens import plain
 from orchestrator.claims.turns import turned
-from orchestrator.claims.units import Index, Unit, unit
+from orchestrator.claims.units import Index, Unit, takes_up, unit
 from orchestrator.claims.values import Value, read
-from orchestrator.claims.words import EMPTY, PRONOUNS, is_verbal
+from orchestrator.claims.words import EMPTY, is_verbal, kin
 
 _MOST_WORDS, _MOST_VALUES = 200, 40
 """A sentence with more of either is not checked: no reader would call it one sentence."""
@@ -39,8 +40,8 @@ _EXCHANGED = 0.8
 """How well two values must fit their roles, compared with having changed places."""
 _IDEAL = 0.8
 """A name that fits this much of a perfect role keeps it against one that stands elsewhere."""
-_TOPIC = 0.2
-"""Share of the source's sentences with a name above which the name is what the source is about."""
+_BESIDE = 0.4
+"""How much of a perfect role a name must fit in a sentence beside one in which others stand."""
 
 
 _OPENING = re.compile(
@@ -215,7 +216,7 @@ def _fits(claim: Alignment, value: Value, window: list[Unit]) -> bool:
     rivals = [
         v
         for v in here.reading.values
-        if _rival(claim, v, value)
+        if _rival(claim, v, value, here)
         and not (v.kind == "name" and v.first in quoted)
         and not any(_listed(here, v, at) for at in spots)
     ]
@@ -225,11 +226,12 @@ def _fits(claim: Alignment, value: Value, window: list[Unit]) -> bool:
     if spots:
         return max(claim.closeness(value, here, at) for at in spots) >= _RIVAL[value.kind] * rival
     before = any(claim.spots(value, one) for one in window[1:] if one.number < here.number)
-    meant = before and any(word in PRONOUNS for word in here.reading.words)
+    meant = before and takes_up(here)
     if value.kind in NAMES and (meant or _understood(claim, value, here)):
         return rival < _IDEAL * claim.ideal(value)
     beside = [claim.closeness(value, one, at) for one in window[1:] for at in claim.spots(value, one)]
-    return max(beside, default=0.0) > rival
+    least = _BESIDE * claim.ideal(value) if value.kind in NAMES else 0.0
+    return max(beside, default=0.0) > max(rival, least)
 
 
 def _listed(unit: Unit, other: Value, spot: int) -> bool:
@@ -254,7 +256,7 @@ def _paired(claim: Alignment, here: Unit) -> str | None:
 
 def _nearer(claim: Alignment, here: Unit, value: Value, spots: list[int], apart: int) -> bool:
     """Tell whether a rival of a value stands nearer than the value itself."""
-    rivals = [v for v in here.reading.values if v.kind == value.kind and _rival(claim, v, value)]
+    rivals = [v for v in here.reading.values if v.kind == value.kind and _rival(claim, v, value, here)]
     return any(_distance(here, v.last, spot) < apart for v in rivals[:_MOST_RIVALS] for spot in spots)
 
 
@@ -276,13 +278,24 @@ def _exchanged(claim: Alignment, here: Unit) -> str | None:
     return None
 
 
-def _rival(claim: Alignment, other: Value, value: Value) -> bool:
+def _rival(claim: Alignment, other: Value, value: Value, here: Unit) -> bool:
     """Tell whether a value of the source could be meant where the claim has another."""
     if other.kind != value.kind and not (other.kind in NAMES and value.kind in NAMES):
         return False
     if value.kind == "number" and other.unit and value.unit and other.unit != value.unit:
         return False
+    if value.kind == other.kind == "number" and _counts_other(claim, other, value, here):
+        return False
     return not any(claim.same(other, own) for own in claim.values)
+
+
+def _counts_other(claim: Alignment, other: Value, value: Value, here: Unit) -> bool:
+    """Tell whether a number counts what the claim has too, but does not count: the first of two spans."""
+    counted, mine = neighbour(here, other.last, 1), neighbour(claim.claim, value.last, 1)
+    if counted < 0 or mine < 0 or counted > other.last + 1 or mine > value.last + 1:
+        return False
+    forms = {here.stems[counted], *kin(here.stems[counted])}
+    return claim.claim.stems[mine] not in forms and bool(forms & set(claim.claim.stems))
 
 
 def _understood(claim: Alignment, name: Value, here: Unit) -> bool:
@@ -290,13 +303,13 @@ def _understood(claim: Alignment, name: Value, here: Unit) -> bool:
     if name.kind not in NAMES or (name.kind == "code" and len(name.words) == 1):
         return False
     forms = claim.forms(claim.claim.stems[name.last])
-    found = {n for form in forms for n in claim.index.found.get(form, ())}
-    if claim.titled(name) or (found and len(found) >= max(3, _TOPIC * len(claim.index.units))):
+    if claim.titled(name) or claim.index.is_topic(*forms):
         return True
     others = any(
         v.kind == name.kind and not any(claim.same(v, own) for own in claim.values)
         for v in here.reading.values
     )
+    found = {n for form in forms for n in claim.index.found.get(form, ())}
     return not others and any(n < here.number and claim.index.units[n].excerpt == here.excerpt for n in found)
 
 

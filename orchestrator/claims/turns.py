@@ -156,6 +156,8 @@ def _same_thing(claim: Alignment, at: int, match: Match) -> bool:
 def _backwards(claim: Alignment, at: int, match: Match, matches: dict[int, Match]) -> bool:
     """Tell whether what stands behind a `before` or `after` is not what stands behind it in the source."""
     theirs = set(behind(match.unit, match.place, 6))
+    if not theirs:  # "opened in May and died four months later"
+        return False
     mine = [matches[n] for n in behind(claim.claim, at, 3) if n in matches and matches[n].unit is match.unit]
     held = sum(other.place in theirs for other in mine)
     missed = len(mine) - held
@@ -206,7 +208,9 @@ def _about(claim: Alignment, window: list[Unit]) -> bool:
     known = [
         at for at in subject if claim.places(at, here) or stems[at] in index.found or stems[at] in index.title
     ]
-    there = [at for at in known if claim.places(at, here) or stems[at] in index.title]
+    there = [
+        at for at in known if claim.places(at, here) or stems[at] in index.title or index.is_topic(stems[at])
+    ]
     # a word that the source never has is another word for the subject, not another subject
     if sum(claim.weights[stems[at]] for at in there) >= 0.5 * sum(claim.weights[stems[at]] for at in known):
         return True

@@ -12,6 +12,7 @@ from orchestrator.claims.words import (
     EMPTY,
     HARD_NEGATIONS,
     PREDICATES,
+    PRONOUNS,
     SOFT_NEGATIONS,
     SUBORDINATE,
     home,
@@ -22,6 +23,9 @@ from orchestrator.text.sentences import sentences
 
 _LONGEST = 100
 """Words after which a text without full stops is cut all the same, half of each part in the next."""
+
+_TOPIC = 0.2
+"""Share of the sentences with a word above which a source is about it."""
 
 _SUBJECT = 15
 """How many words before a negation may be what it is about."""
@@ -72,6 +76,11 @@ class Index:
                 for word in value.words if value.kind == "name" else ():
                     self.names[home(stem(word))].add(stem(word))
 
+    def is_topic(self, *words: str) -> bool:
+        """Tell whether so many sentences have one of some stems that the source is about it."""
+        found = {number for word in words for number in self.found.get(word, ())}
+        return len(found) >= max(3, _TOPIC * len(self.units))
+
     def around(self, number: int) -> list[Unit]:
         """Return a unit, the one before it and the one behind it, as far as they are of one excerpt."""
         units, excerpt = self.units, self.units[number].excerpt
@@ -87,6 +96,12 @@ def unit(reading: Reading, excerpt: int = -1, number: int = -1) -> Unit:
         if word not in EMPTY or on_a_scale(stems[at]):
             places[stems[at]].append(at)
     return Unit(excerpt, number, reading, stems, dict(places), list(_cues(reading, stems)))
+
+
+def takes_up(one: Unit) -> bool:
+    """Tell whether a pronoun stands for somebody named before: no name of the sentence itself precedes it."""
+    first = min((v.first for v in one.reading.values if v.kind == "name"), default=len(one.stems))
+    return any(word in PRONOUNS for word in one.reading.words[:first])
 
 
 def negated(one: Unit, other: Unit) -> set[int]:

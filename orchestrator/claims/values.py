@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from orchestrator.claims.quantities import Date, dates, is_number, quantity, time_of_day
 from orchestrator.claims.tokens import Token, tokens
-from orchestrator.claims.words import EMPTY, WEEKDAYS, is_common, stem
+from orchestrator.claims.words import EMPTY, PARTICLES, WEEKDAYS, is_common, stem
 
 Kind = Literal["number", "date", "time", "name", "code", "quote"]
 
@@ -99,10 +99,7 @@ def _quantities(found: list[Token], taken: list[bool]) -> Iterator[Value]:
 
 def _names(found: list[Token], taken: list[bool], text: str) -> Iterator[Value]:
     """Yield the runs of capitalised words; in a title capitals say nothing."""
-    capital = [
-        token.kind == "word" and not used and token.text[:1].isupper() and token.folded not in EMPTY
-        for token, used in zip(found, taken, strict=True)
-    ]
+    capital = _capitals(found, taken)
     at = len(found) if len(found) > 5 and sum(capital) > 0.7 * len(found) else 0
     while at < len(found):
         if not capital[at]:
@@ -117,6 +114,19 @@ def _names(found: list[Token], taken: list[bool], text: str) -> Iterator[Value]:
         yield Value(
             "name", " ".join(token.text for token in found[first:at]), first, at - 1, words, unit=unit
         )
+
+
+def _capitals(found: list[Token], taken: list[bool]) -> list[bool]:
+    """Tell of each token whether it may belong to a name."""
+    capital = [
+        token.kind == "word" and not used and token.text[:1].isupper() and token.folded not in EMPTY
+        for token, used in zip(found, taken, strict=True)
+    ]
+    for at in range(1, len(found)):
+        if found[at].text in PARTICLES and capital[at - 1]:
+            two = [token.text in PARTICLES for token in found[at + 1 : at + 2]] == [True]
+            capital[at] = any(capital[at + 1 + two : at + 2 + two])
+    return capital
 
 
 def _may_begin(token: Token) -> bool:

@@ -175,6 +175,8 @@ PASSIVE = _words("be")
 AUXILIARY = PASSIVE | _words("will")
 DETERMINERS = _words("the")
 PREPOSITIONS = _words("of")
+PARTICLES = _words("van")
+"""They stand inside a name in small letters."""
 BREAKS = _words("but")
 """They begin a clause."""
 RELATIVES = _words("which")
