@@ -28,6 +28,7 @@ from orchestrator.events import (
     ToolCall,
     ToolResult,
 )
+from orchestrator.leftovers import left_open
 from orchestrator.loops import Loops
 from orchestrator.passes import CONVERSING, ROUNDING, USEFUL_OUTPUT, FinalRequest, Passes
 
@@ -61,6 +62,7 @@ class Budget(Passes):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._booked: dict[int, float] = {}
+        self._lost_calls: list[ToolCall] = []
         self._loops = Loops()
         self._denied_in_a_row = 0
 
@@ -118,19 +120,18 @@ class Budget(Passes):
 
     def replay(self, events: Iterable[Event]) -> None:
         """Take over the spend and the conversation of earlier runs without judging them again."""
-        for event in events:
+        replayed = list(events)
+        passes, self._lost_calls = left_open(replayed)
+        self._booked |= {started.step: started.booked_usd for started in passes}
+        for event in replayed:
             self._teacher.see(event)
             match event:
                 case PassStarted():
                     self.step = max(self.step, event.step)
-                    self._booked[event.step] = event.booked_usd
                 case Charge():
                     self._fold_charge(event)
                 case ToolCall():
-                    self._open_calls[event.id] = event
                     self._count(event)
-                case ToolResult():
-                    self._open_calls.pop(event.id, None)
 
     def settle_open(self) -> list[Charge]:
         """Charges for everything that was cut short, at its upper bound, marked as estimated."""
@@ -152,10 +153,10 @@ class Budget(Passes):
                 basis=self._booked_on(opened),
             )
             charges.append(Charge(line=line, settles=(step,)))
-        for call in list(self._open_calls.values()):
-            line_or_none = self.prices.tool_line(call, None, self.step)
-            if line_or_none is not None:
-                charges.append(Charge(line=line_or_none))
+        unpaid = [*self._lost_calls, *self._open_calls.values()]
+        lines = (self.prices.tool_line(call, None, self.step) for call in unpaid)
+        charges += [Charge(line=line) for line in lines if line is not None]
+        self._lost_calls.clear()
         self._open_calls.clear()
         return charges
 
@@ -224,7 +225,7 @@ class Budget(Passes):
         return denial
 
     def _count(self, call: ToolCall) -> None:
-        self.calls.update({call.tool, call.server, f"{call.server}/{call.tool}"})
+        self.calls.update({call.tool, call.server, call.item})
         self._loops.called(call)
 
     def _over_steps(self) -> Denial | None:
@@ -253,7 +254,7 @@ class Budget(Passes):
         return _denial(LimitExceeded(self.capped_by, needed, cap, what + self._remedy), ends=True)
 
     def _over_calls(self, call: ToolCall) -> Denial | None:
-        for name in (f"{call.server}/{call.tool}", call.tool, call.server):
+        for name in (call.item, call.tool, call.server):
             cap = self.limits.max_calls.get(name)
             if cap is not None and self.calls[name] >= cap:
                 used = self.calls[name]
@@ -323,8 +324,7 @@ class Budget(Passes):
         return follows
 
     def _oversized(self, call: ToolCall, event: ToolResult) -> list[Event]:
-        largest = self.result_bytes(call)
-        name = f"{call.server}/{call.tool}"
+        largest, name = self.result_bytes(call), call.item
         self._shown[name] = max(self._shown.get(name, 0), event.bytes)
         if event.bytes <= largest:
             return []

@@ -223,6 +223,11 @@ class ToolCall(Value):
     booked_usd: float | None = None
     """What counts as spent until its result is there, None where nobody offered the tool."""
 
+    @property
+    def item(self) -> str:
+        """What its line in the ledger is called."""
+        return f"{self.server}/{self.tool}"
+
 
 class ToolResult(Value):
     """What a tool returned, before any source id was written into it."""

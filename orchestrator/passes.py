@@ -223,9 +223,7 @@ class Passes:
         server = self.prices.servers.get(call.server)
         notes = server.tools.get(call.tool) if server else None
         declared = notes.max_chars if notes else RESULT_BYTES
-        return max(
-            min(declared, self.largest_result or declared), self._shown.get(f"{call.server}/{call.tool}", 0)
-        )
+        return max(min(declared, self.largest_result or declared), self._shown.get(call.item, 0))
 
     def next_pass_usd(self, call: ToolCall) -> float:
         """The pass that reads this call's result, and the passes that may happen unseen."""

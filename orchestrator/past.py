@@ -13,7 +13,7 @@ from orchestrator import prompts, trace
 from orchestrator.backends import sessions
 from orchestrator.billing import Billing, Clearing, Teacher
 from orchestrator.errors import UsageError
-from orchestrator.events import Checkpoint, Ending, Event, LimitReached, RunFailed, RunStarted
+from orchestrator.events import Checkpoint, Ending, Event, LimitReached, PassStarted, RunFailed, RunStarted
 from orchestrator.result import resumed
 from orchestrator.settings import Options
 from orchestrator.sources import Registry
@@ -114,8 +114,12 @@ class Past:
 
 def _whole(run: Sequence[Record]) -> bool:
     """Whether a run's answer came out of its conversation, and not from a request beside it."""
-    ended = isinstance(run[-1].event, Ending)
-    return ended and not any(isinstance(record.event, LimitReached | RunFailed) for record in run)
+    return isinstance(run[-1].event, Ending) and not any(map(_beside, (record.event for record in run)))
+
+
+def _beside(event: Event) -> bool:
+    final = isinstance(event, PassStarted) and event.purpose == "final"
+    return final or isinstance(event, LimitReached | RunFailed)
 
 
 def learned(folder: Path, like: RunStarted, clearing: Clearing | None = None) -> Billing | None:

@@ -191,7 +191,7 @@ class Prices:
         if reported is not None:
             usd, basis, unit = reported, "server", reported / quantity if quantity else reported
         return ChargeLine(
-            item=f"{call.server}/{call.tool}",
+            item=call.item,
             quantity=quantity,
             unit_usd=unit,
             usd=usd,

@@ -22,10 +22,10 @@ from orchestrator.events import (
     Status,
     TextDelta,
     ToolCall,
-    ToolResult,
     Value,
     Verdict,
 )
+from orchestrator.leftovers import left_open
 from orchestrator.sources import Registry
 from orchestrator.trace import Record
 
@@ -128,25 +128,10 @@ def fold(chain: Sequence[Sequence[Record]], run_file: Path | None = None) -> Res
 
 def _unsettled(records: Sequence[Record]) -> list[ChargeLine]:
     """What a run that did not end has open, at what was booked for it: it may be on the bill."""
-    passes: dict[int, PassStarted] = {}
-    calls: dict[str, ToolCall] = {}
-    for event in (record.event for record in records):
-        match event:
-            case PassStarted():
-                passes[event.step] = event
-            case ToolCall():
-                calls[event.id] = event
-            case ToolResult():
-                calls.pop(event.id, None)
-            case Charge():
-                for step in event.settles:
-                    passes.pop(step, None)
-                if event.line.estimated:  # of a call, where it is one, that an earlier run had open
-                    same = (id for id, call in calls.items() if _item(call) == event.line.item)
-                    calls.pop(next(same, ""), None)
-    open_passes = [(f"{p.model} input and output", p.booked_usd, p.step, p.purpose) for p in passes.values()]
+    passes, calls = left_open(record.event for record in records)
+    open_passes = [(f"{p.model} input and output", p.booked_usd, p.step, p.purpose) for p in passes]
     step = max((r.event.step for r in records if isinstance(r.event, PassStarted)), default=0)
-    open_calls = [(_item(call), call.booked_usd or 0.0, step, "answer") for call in calls.values()]
+    open_calls = [(call.item, call.booked_usd or 0.0, step, "answer") for call in calls]
     return [
         ChargeLine.model_validate(
             {"item": item, "usd": usd, "unit_usd": usd, "quantity": 1, "step": at, "purpose": purpose}
@@ -154,10 +139,6 @@ def _unsettled(records: Sequence[Record]) -> list[ChargeLine]:
         )
         for item, usd, at, purpose in open_passes + open_calls
     ]
-
-
-def _item(call: ToolCall) -> str:
-    return f"{call.server}/{call.tool}"
 
 
 def _draft(records: Sequence[Record], started: RunStarted) -> tuple[str, bool]:

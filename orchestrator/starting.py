@@ -174,8 +174,12 @@ def _require_room(budget: Budget, options: Options, run_id: str, held: AsyncExit
     limits = budget.limits
     if limits.max_usd == 0 or limits.max_seconds == 0:
         raise UsageError("A limit of 0 allows nothing: raise --max-usd or --max-seconds, or give `none`.")
-    if limits.max_steps is not None and limits.max_steps < 2:
-        raise UsageError("It takes two steps to search and to answer: --max-steps 2 or more, or `none`.")
+    if limits.max_steps is not None and limits.max_steps < budget.step + 2:
+        used = f" and {budget.step} are used" if budget.step else ""
+        raise UsageError(
+            f"It takes two steps to search and to answer{used}:"
+            f" --max-steps {budget.step + 2} or more, or `none`."
+        )
     try:
         budget.max_tokens(0)
         if options.daily_usd is not None:

@@ -21,7 +21,8 @@ LEVELS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "events errors",
         "settings config",
-        "text prices billing passes loops budget daily claims citing harvesting sources citations trace",
+        "text prices billing leftovers passes loops budget daily"
+        " claims citing harvesting sources citations trace",
         "backends upstream mcp_client",
         "prompts result past starting outcome runner",
         "render gateway serving",

@@ -92,7 +92,7 @@ TABLE: Final = (
         connector=Cell("timeout", 4, "--max-seconds", ("max_seconds",)),
         agent_sdk=Cell("mcp_unavailable", 3, "parallel-search"),
         behaviour=server("hanging"),
-        max_seconds=3,
+        max_seconds=6,
     ),
     alike(
         "MCP server hanging at a call",

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -108,3 +114,61 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def serve(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, backend: Backend, **environment: str) -> None:
+    """Make commands use these stand-ins as they would use any service at an address."""
+    entry = {"type": "http", "url": stand_ins.mcp_url}
+    file = Path("servers.json").absolute()
+    file.write_text(json.dumps({"mcpServers": {"parallel-search": entry}}), encoding="utf-8")
+    settings = {
+        "ANTHROPIC_BASE_URL": stand_ins.anthropic_base_url,
+        "ANTHROPIC_API_KEY": "sk-ant-of-nobody-0123456789",
+        "ORCHESTRATOR_MCP_CONFIG": str(file),
+        "ORCHESTRATOR_BACKEND": backend,
+    }
+    for name, value in (settings | environment).items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def command(*args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command line as a process of its own, which does not outlive the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *args],
+        env={**os.environ, "PYTHONPATH": str(Path(runner.__file__).parents[1])},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[bytes], words: bytes) -> None:
+    """Read the process's standard error until a line begins with these words."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(words):
+            return
+    raise AssertionError(f"it never said {words!r}")
+
+
+def gone(pids: Iterable[int], within: float = 10.0) -> bool:
+    """Whether all of these processes end in time; polled, since they are not our children any more."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}/cmdline").exists() and _runs(pid) for pid in pids):
+            return True
+        select.select([], [], [], 0.05)
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False

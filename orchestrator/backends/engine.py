@@ -29,7 +29,7 @@ from claude_agent_sdk import (
     SystemMessage,
 )
 
-from orchestrator.backends import RunContext
+from orchestrator.backends import RunContext, leash
 from orchestrator.backends.faults import Fault, Service, explain
 from orchestrator.backends.hooks import Answer, Hook, never_sent
 from orchestrator.budget import REMEDY
@@ -85,7 +85,8 @@ def environment(context: RunContext, home: Path, max_tokens: int) -> dict[str, s
     bundle = inherited.get("SSL_CERT_FILE") or inherited.get("REQUESTS_CA_BUNDLE")
     trusted = {"NODE_EXTRA_CA_CERTS": bundle} if bundle and "NODE_EXTRA_CA_CERTS" not in inherited else {}
     options = context.options
-    seconds = min(CONNECT_SECONDS, options.limits.max_seconds or CONNECT_SECONDS)
+    # a server that never answers is named before the run's own time is up
+    seconds = min(CONNECT_SECONDS, (options.limits.max_seconds or 2 * CONNECT_SECONDS) / 2)
     patience = [notes.timeout_seconds for server in context.servers for notes in server.tools.values()]
     return {
         **emptied,
@@ -118,6 +119,7 @@ def options(
         system_prompt=clean(context.system),
         model=context.options.model,
         effort=context.options.effort,
+        cli_path=leash.launcher(work.parent),
         cwd=work,
         env=environment(context, home, max_tokens),
         include_partial_messages=True,
