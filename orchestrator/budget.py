@@ -101,7 +101,7 @@ class Budget(Passes):
             case ToolCall():
                 self._open_calls[event.id] = event
                 self._loops.asked()
-                self._tell()
+                self._tell(ahead=self.next_pass_usd(event))
             case ToolResult():
                 return self._fold_result(event)
             case TextDelta():
@@ -343,13 +343,14 @@ class Budget(Passes):
         return f"{REMEDY}--{self.capped_by.replace('_', '-')}"
 
     def _calls_usd(self) -> float:
-        calls = self._open_calls.values()
+        calls = [*self._lost_calls, *self._open_calls.values()]
         priced = (self.prices.tool_usd(call.server, call.tool, call.arguments) for call in calls)
         return sum(quantity * unit for quantity, unit, _ in priced)
 
-    def _tell(self) -> None:
+    def _tell(self, ahead: float = 0.0) -> None:
+        """Tell the spend; `ahead` is what may be billed before the next event is seen."""
         if self.record_spent is not None:
-            self.record_spent(self.spent)
+            self.record_spent(self.spent + ahead)
 
 
 def _denial(limit: LimitExceeded, *, ends: bool) -> Denial:

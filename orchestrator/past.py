@@ -71,18 +71,19 @@ class Past:
         """The events of the whole chain: what a conversation that carries it on holds already."""
         return self._events(self.runs)
 
-    def conversation(self, backend: str, model: str, folder: Path | None) -> tuple[Checkpoint, ...]:
-        """The checkpoints to carry on, where the conversation is whole, of this backend and this model.
+    def conversation(self, started: RunStarted, folder: Path | None) -> tuple[Checkpoint, ...]:
+        """The checkpoints to carry on, where the conversation is whole, of this backend, model and servers.
 
-        `folder` is the new run's own: the engine's sessions stand beside it.
+        Replayed thinking is bound to all of them. `folder` is the new run's own: the engine's sessions stand
+        beside it.
         """
         if self.resumes or not all(map(_whole, self.runs)):
             return ()
         firsts = [run[0].event for run in self.runs]
-        if any(isinstance(f, RunStarted) and (f.backend, f.model) != (backend, model) for f in firsts):
+        if any(isinstance(first, RunStarted) and _bound(first) != _bound(started) for first in firsts):
             return ()
         found = trace.checkpoints(self.runs) or ()
-        if backend == "agent-sdk" and sessions.find(folder, found) is None:
+        if started.backend == "agent-sdk" and sessions.find(folder, found) is None:
             return ()
         return found
 
@@ -110,6 +111,10 @@ class Past:
     @staticmethod
     def _events(runs: Sequence[Sequence[Record]]) -> Iterator[Event]:
         return (record.event for run in runs for record in run)
+
+
+def _bound(run: RunStarted) -> tuple[str, str, tuple[str, ...]]:
+    return run.backend, run.model, run.servers
 
 
 def _whole(run: Sequence[Record]) -> bool:

@@ -244,6 +244,11 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
             return "agent-sdk", "the base URL is not Anthropic's"
         return "connector", "the base URL is Anthropic's and every server is public https"
 
+    @property
+    def at_stand_ins(self) -> bool:
+        """Whether every address is a stand-in's: whatever the environment names, offline goes nowhere else."""
+        return bool(self._stand_ins)
+
     def with_stand_ins(self, anthropic_base_url: str, server_urls: Mapping[str, str]) -> Self:
         """The same options, with every address replaced by its stand-in's; no key of the user goes there."""
         unknown = [found.name for found in self._chosen() if found.name not in server_urls]

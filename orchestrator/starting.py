@@ -18,7 +18,7 @@ from orchestrator.errors import ConfigurationError, LimitExceeded, UsageError
 from orchestrator.events import RunStarted
 from orchestrator.past import Past, learned
 from orchestrator.prices import Prices
-from orchestrator.settings import ANTHROPIC_URL, Options, Server
+from orchestrator.settings import Options, Server
 from orchestrator.sources import Registry, clean
 from orchestrator.trace import Record, Trace
 
@@ -52,7 +52,7 @@ async def prepare(question: str, options: Options, *, resume: str | None = None)
     `resume` names the run to complete; the question is then that run's.
     """
     async with AsyncExitStack() as stack:
-        if options.offline and options.anthropic_base_url == ANTHROPIC_URL:
+        if options.offline and not options.at_stand_ins:
             from orchestrator.offline import stand_ins
 
             double = await stack.enter_async_context(stand_ins(corpus=options.corpus))
@@ -68,7 +68,7 @@ def _build(question: str, options: Options, resume: str | None, held: AsyncExitS
     question = _question(past.question or question)
     registry = past.registry()
     started = _started(question, options, past)
-    conversation = past.conversation(started.backend, started.model, folder)
+    conversation = past.conversation(started, folder)
     ids_shown = started.backend == "agent-sdk"
     prompt = past.first_turn(question, registry, fresh=not conversation, ids_shown=ids_shown)
     context = RunContext(
