@@ -246,7 +246,7 @@ class Options(Places, Answering, Modelling, Limiting, Searching):
 
     @property
     def at_stand_ins(self) -> bool:
-        """Whether every address is a stand-in's: offline goes nowhere else, whatever the environment names."""
+        """Whether every address is a stand-in's: offline goes nowhere else."""
         return bool(self._stand_ins)
 
     def with_stand_ins(self, anthropic_base_url: str, server_urls: Mapping[str, str]) -> Self:

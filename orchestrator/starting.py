@@ -27,6 +27,8 @@ TOOL_LIST_BYTES: Final = 6_000
 """What one server's tool list adds to the context: Parallel's two tools are about this."""
 PREAMBLE_BYTES: Final = 1_000
 """What engine or service put around our prompts."""
+ENGINE_RESULT: Final = 50_000
+"""The longest result that the Agent SDK shows its model: above it stands a preview."""
 PACKAGES: Final = ("anthropic", "claude-agent-sdk", "mcp", "genai-prices")
 
 
@@ -125,7 +127,7 @@ def _budget(started: RunStarted, options: Options, run_id: str, registry: Regist
         question_bytes=len(started.question.encode()),
         opening_bytes=len(started.servers) * TOOL_LIST_BYTES + PREAMBLE_BYTES,
         unseen_passes=1 if engine else 0,
-        largest_result=options.max_chars if engine else None,
+        largest_result=min(options.max_chars or ENGINE_RESULT, ENGINE_RESULT) if engine else None,
         sources_in=lambda content: len(registry.add(content)),
     )
 
