@@ -415,7 +415,7 @@ async def test_a_repeat_after_a_dropped_stream_is_booked_and_never_below_the_bil
 
 
 async def test_a_stream_that_always_drops_ends_the_run_with_everything_booked(stand_ins: StandIns) -> None:
-    stand_ins.configure(fault="dropped_stream")
+    stand_ins.configure(fault="dropped_stream", thinking=0)
     run = running(stand_ins)
     with pytest.raises(BackendError, match="try again"):
         await run.ask()
